@@ -3,7 +3,8 @@
 Modes alternate within each round: alone, beside builds on other cores (what the exclusivity rule
 allows), alone again (what the machine does by itself), and beside builds on the same cores (what
 the rule prevents). A program's figure in a mode is the 10th percentile of all its repeats over the
-rounds; its shift is that figure over the one of `alone`.
+rounds; its shift is that figure over the one of `alone`. Then two commands of two terminals tune in
+one home (`interference_commands.py`).
 
     .venv/bin/python benchmarks/interference.py --json out.json
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import common
+import interference_commands
 
 NETWORKS = ("zoo:squeezenet", "zoo:mobilenet_v2", "zoo:resnet18")
 MODES = ("alone", "apart", "again", "shared")
@@ -145,7 +147,10 @@ def main(options: argparse.Namespace) -> int:
         common.at_least("apart: rank correlation with alone",
                         by_mode["apart"]["rank_correlation"], 0.99, "aim"),
     ]  # fmt: skip
-    figures = {"rows": rows, "programs": len(built), "rounds": rounds, "p10_s": figure}
+    commands, more = interference_commands.compared(options)
+    checks += more
+    figures = {"rows": rows, "programs": len(built), "rounds": rounds, "p10_s": figure,
+               "commands": commands}  # fmt: skip
     return common.finish("interference", started, figures, checks, options.json)
 
 

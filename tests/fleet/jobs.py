@@ -91,10 +91,12 @@ def search(
     home: Home | None = None,
 ) -> list[str]:
     """Run the searches of jobs to their end; returns why each ended."""
+    from tunefleet.fleet.leases import Leases
     from tunefleet.fleet.live import search_of
     from tunefleet.fleet.local import shell_on
 
-    shell = shell_on(machine, store, home or home_of(machine), policy)
+    leases = Leases(store.coordination)
+    shell = shell_on(machine, store, leases, home or home_of(machine), policy)
     for job in jobs:
         shell.submit(search_of(store, job, observer))
     endings = shell.run()

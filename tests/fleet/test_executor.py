@@ -10,7 +10,9 @@ import pytest
 from tunefleet.core.stage import StageKey, StageKind
 from tunefleet.errors import InternalError
 from tunefleet.fleet.executor import Assignment, LocalExecutor, Report
+from tunefleet.fleet.leases import Leases
 from tunefleet.scheduler.values import End, Resource, Role
+from tunefleet.store import MemoryStore
 
 pytestmark = pytest.mark.tvm
 
@@ -21,7 +23,8 @@ NOTHING: Any = None
 
 
 def executor(report: Any) -> LocalExecutor:
-    return LocalExecutor(HOST, (), NOTHING, NOTHING, report, NOTHING)
+    leases = Leases(MemoryStore().coordination)
+    return LocalExecutor(HOST, (), NOTHING, NOTHING, leases, report, NOTHING)
 
 
 def test_a_bug_in_a_stage_is_reported() -> None:

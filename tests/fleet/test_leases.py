@@ -6,20 +6,30 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tunefleet.core.coordination import Queued
-from tunefleet.core.device import DeviceKind, DeviceSlot, DeviceSpec, RpcAddress
+from tunefleet.core.device import THIS_MACHINE, DeviceKind, DeviceSpec, RpcAddress
 from tunefleet.core.events import JobContinued, JobHeld
+from tunefleet.core.layout import MachineLayout
 from tunefleet.errors import InputError, LeaseLostError, StoreBusyError
 from tunefleet.fleet import leases as module
-from tunefleet.fleet.leases import Leases, device_units, jobs_held, machine_units, this_process
-from tunefleet.store import MemoryStore
+from tunefleet.fleet.leases import (
+    Leases,
+    device_units,
+    jobs_held,
+    machine_units,
+    measuring,
+    this_process,
+)
+from tunefleet.store import MemoryStore, open_store
 from tunefleet.system.processes import started_at
 
 
@@ -98,7 +108,7 @@ def test_a_stage_waits_for_units_and_says_why(
         ending = threading.Thread(target=end)
         ending.start()
         with mine.held(own, told.append) as lease:
-            mine.check(lease)
+            store.coordination.renew(lease, 60.0)
         ending.join()
     [held, continued] = told
     assert isinstance(held, JobHeld)
@@ -106,7 +116,7 @@ def test_a_stage_waits_for_units_and_says_why(
     assert held.reason.endswith(" (profile of conv2d), for about 40 s")
     assert continued == JobContinued()
     with pytest.raises(LeaseLostError):
-        mine.check(lease)
+        store.coordination.renew(lease, 60.0)
 
 
 def test_who_gives_up_waiting_is_in_nobodys_way(store: MemoryStore) -> None:
@@ -134,6 +144,20 @@ def test_what_is_held_is_renewed(store: MemoryStore) -> None:
         assert jobs_held(store.coordination) == {"x"}
 
 
+def test_a_job_that_another_took_meanwhile_ends_here(store: MemoryStore) -> None:
+    stopped = Leases(store.coordination, ttl_s=0.01)
+    with stopped.job("x"):
+        stopped.check_job("x")
+        stopped._closed.set()  # as if no thread of it ran
+        time.sleep(0.02)
+        with (
+            other_process() as process,
+            leases_of(store, process).job("x"),
+            pytest.raises(StoreBusyError, match="another one has taken its job"),
+        ):
+            stopped.check_job("x")
+
+
 def test_closing_ends_all(store: MemoryStore) -> None:
     mine = Leases(store.coordination)
     mine.acquire(mine.claim(["core0"]), lambda event: None, lambda: None)
@@ -142,11 +166,25 @@ def test_closing_ends_all(store: MemoryStore) -> None:
 
 
 def test_a_gpu_is_of_its_machine_and_a_board_of_nobody() -> None:
-    board = DeviceSlot("board-1", DeviceSpec(rpc=RpcAddress("there", 9090)))
-    gpu = DeviceSlot("gpu-0", DeviceSpec(DeviceKind.CUDA))
-    assert device_units(board) == {"device board-1"}
-    assert device_units(gpu) == machine_units(["device gpu-0"])
-    assert device_units(gpu) != {"device gpu-0"}
+    layout = MachineLayout.of([0], [1], {0: 0, 1: 1})
+    board = DeviceSpec(rpc=RpcAddress("there", 9090))
+    assert device_units("board-1", board, layout) == {"device board-1"}
+    gpu = device_units("mine", DeviceSpec(DeviceKind.CUDA), layout)
+    assert gpu == machine_units(["gpu 0"])
+    assert gpu != {"gpu 0"}
+    assert device_units("device", THIS_MACHINE, layout) == machine_units(["core1"])
+
+
+def test_what_is_measured_outside_of_jobs_waits_too(tmp_path: Path) -> None:
+    told: list[str] = []
+    with measuring(tmp_path / "none", ["core0"], "evaluation", told.append):
+        pass
+    assert not (tmp_path / "none").exists()
+    with closing(open_store(tmp_path)) as store:
+        with measuring(tmp_path, ["core0"], "evaluation", told.append):
+            [status] = store.coordination.claims()
+            assert (status.granted, status.claim.holder.purpose) == (True, "evaluation")
+        assert store.coordination.claims() == []
 
 
 def test_the_wait_for_several_adds_up(store: MemoryStore) -> None:

@@ -119,13 +119,6 @@ class Leases:
         store.coordination.release("b")
         assert granted(store.coordination.acquire(alone, LONG_S))
 
-    def test_a_renewal_says_whether_somebody_waits(self, store: Any) -> None:
-        lease = store.coordination.acquire(claim("a", "core 0"), LONG_S)
-        store.coordination.acquire(claim("other", "core 1"), LONG_S)
-        assert store.coordination.renew(lease, LONG_S) is False
-        store.coordination.acquire(claim("b", "core 0"), LONG_S)
-        assert store.coordination.renew(lease, LONG_S) is True
-
     def test_a_renewal_keeps_a_lease(self, store: Any) -> None:
         lease = store.coordination.acquire(claim("a", "core 0"), SHORT_S)
         store.coordination.renew(lease, LONG_S)

@@ -119,7 +119,10 @@ def evaluate(
     """Measure a tuned network again, beside its source framework."""
     from tunefleet.runs.evaluation import evaluate_artifact
 
-    result = evaluate_artifact(artifact, home, rounds, require_signed)
+    def tell(text: str) -> None:
+        output.console(stderr=True).print(text, soft_wrap=True, markup=False)
+
+    result = evaluate_artifact(artifact, home, rounds, require_signed, tell)
     output.tell(json, result.to_dict(), lambda: _show_evaluation(result))
 
 

@@ -11,11 +11,20 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Protocol, TypeVar
 
+from tunefleet.core.coordination import Claim, Lease
 from tunefleet.core.events import Event
-from tunefleet.core.stage import StageKey, StageRun
-from tunefleet.core.step import StepRun
-from tunefleet.errors import DeviceError, RetryElsewhereError, StoreBusyError, internal
-from tunefleet.scheduler.values import End, Resource
+from tunefleet.core.phases import PHASE_OF
+from tunefleet.core.stage import StageKey, StageRun, WorkKind
+from tunefleet.core.step import StepKind, StepRun
+from tunefleet.errors import (
+    DeviceError,
+    LeaseLostError,
+    RetryElsewhereError,
+    StoreBusyError,
+    internal,
+)
+from tunefleet.fleet.leases import Leases
+from tunefleet.scheduler.values import End, Resource, Role
 from tunefleet.stages.place import JobTask, LostInputError, StepRequest
 from tunefleet.stages.runner import StageRunner
 from tunefleet.store import Store
@@ -99,7 +108,9 @@ class _AttemptThread(Thread):
 class LocalExecutor:
     """A resource of this machine: one thread per running stage, which works in `pools`.
 
-    A stage waits while a disk of `folders` is full; `tell` tells its job's observer so.
+    A stage waits while another process has a unit of the resource, or while a disk of `folders` is
+    full; `tell` tells its job's observer so. Hosts of several processes work at once, on the same
+    cores too: only what is measured needs to be alone.
     """
 
     def __init__(
@@ -108,6 +119,7 @@ class LocalExecutor:
         pools: Sequence[WorkerPool],
         runner: StageRunner,
         store: Store,
+        leases: Leases,
         report: Callable[[Report], None],
         tell: Callable[[str, Event], None],
         folders: Sequence[Path] = (),
@@ -118,6 +130,9 @@ class LocalExecutor:
         self._pools = pools
         self._runner = runner
         self._store = store
+        self._leases = leases
+        #: Seconds that the last stage of each kind took, for those who wait.
+        self._last_s: dict[WorkKind, float] = {}
         self._report = report
         self._running: dict[int, tuple[_AttemptThread, CallScope]] = {}
 
@@ -173,6 +188,9 @@ class LocalExecutor:
             return Report(assignment, End.LOST, time.perf_counter() - clock, lost=error)
         except StoreBusyError:
             raise
+        except LeaseLostError as error:
+            self._leases.check_job(_fingerprint(assignment))
+            return Report(assignment, End.AWAY, time.perf_counter() - clock, error=error)
         except (RetryElsewhereError, DeviceError) as error:
             return Report(assignment, End.AWAY, time.perf_counter() - clock, error=error)
 
@@ -188,15 +206,53 @@ class LocalExecutor:
         def with_room(work: Callable[[], T]) -> T:
             return with_space(work, self._folders, tell, goes_on)
 
+        claim = self._claim(assignment)
+        try:
+            lease = with_room(lambda: self._leases.acquire(claim, tell, goes_on))
+            clock = time.perf_counter()
+            run = self._run_under(
+                [lease, *self._of_job(assignment)], assignment, with_room, goes_on
+            )
+            self._last_s[assignment.key.kind] = time.perf_counter() - clock
+            return run
+        finally:
+            self._leases.release(claim)
+
+    def _claim(self, assignment: Assignment) -> Claim:
+        """Of the resource's units, for a stage or step."""
+        kind, job_id = assignment.key.kind, assignment.key.job_id
+        if assignment.lane is not None:
+            purpose = f"{kind} of {assignment.lane.task.name}"
+        else:
+            purpose = PHASE_OF[StepKind(kind)]
+        shared = self.resource.role is Role.HOST
+        units, expected_s = self.resource.units, self._last_s.get(kind)
+        return self._leases.claim(
+            units, shared=shared, job_id=job_id, purpose=purpose, expected_s=expected_s
+        )
+
+    def _of_job(self, assignment: Assignment) -> list[Lease]:
+        lease = self._leases.of_job(_fingerprint(assignment))
+        return [] if lease is None else [lease]
+
+    def _run_under(
+        self,
+        leases: Sequence[Lease],
+        assignment: Assignment,
+        with_room: Callable[[Callable[[], Any]], Any],
+        goes_on: Callable[[], None],
+    ) -> StageRun | StepRun:
         if assignment.step is not None:
-            return self._run_step(assignment, assignment.step, with_room, goes_on)
+            return self._run_step(leases, assignment, assignment.step, with_room, goes_on)
         assert assignment.lane is not None
         lane, key, again = assignment.lane, assignment.key, assignment.again
-        made = with_room(lambda: self._runner.run(lane, key, assignment.batch))
+        made: StageRun = with_room(lambda: self._runner.run(lane, key, assignment.batch))
         goes_on()
         run = replace(made, resource_id=self.resource.resource_id, attempt=assignment.attempt)
         elapsed_s = assignment.elapsed_s + run.seconds
-        if with_room(lambda: self._store.commit(run, elapsed_s=elapsed_s, again=again)):
+        if with_room(
+            lambda: self._store.commit(run, elapsed_s=elapsed_s, again=again, leases=leases)
+        ):
             return run
         committed = self._store.stage(run.key)
         assert committed is not None
@@ -204,6 +260,7 @@ class LocalExecutor:
 
     def _run_step(
         self,
+        leases: Sequence[Lease],
         assignment: Assignment,
         request: StepRequest,
         with_room: Callable[[Callable[[], Any]], Any],
@@ -215,8 +272,17 @@ class LocalExecutor:
         made: StepRun = with_room(lambda: self._runner.run_step(request))
         goes_on()
         run = replace(made, resource_id=self.resource.resource_id, attempt=assignment.attempt)
-        if with_room(lambda: self._store.commit_step(run, again=assignment.again)):
+        again = assignment.again
+        if with_room(lambda: self._store.commit_step(run, again=again, leases=leases)):
             return run
         first = self._store.step(request.key)
         assert first is not None
         return first
+
+
+def _fingerprint(assignment: Assignment) -> str:
+    """Of the job that a stage or step is done for; "" where that is no job of its own."""
+    if assignment.lane is not None:
+        return assignment.lane.job.spec.fingerprint
+    delivery = assignment.step.delivery if assignment.step is not None else None
+    return delivery.job.spec.fingerprint if delivery is not None and delivery.job else ""

@@ -9,14 +9,15 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
 from tunefleet.core.coordination import Claim, ClaimStatus, Holder, Lease, ProcessIdentity, Queued
-from tunefleet.core.device import DeviceSlot
+from tunefleet.core.device import DeviceSpec
 from tunefleet.core.events import Event, JobContinued, JobHeld
-from tunefleet.core.layout import format_cores
-from tunefleet.errors import InputError, StoreBusyError, TunefleetError, internal
-from tunefleet.store import Coordination
+from tunefleet.core.layout import MachineLayout, format_cores
+from tunefleet.errors import InputError, LeaseLostError, StoreBusyError, TunefleetError, internal
+from tunefleet.store import Coordination, open_store, store_path
 from tunefleet.system.processes import has_ended, process_space, started_at
 
 #: Seconds that a lease lives after the last sign of its holder. One whose process has ended on this
@@ -119,9 +120,18 @@ class Leases:
             units = frozenset({_JOB + fingerprint})
             return next((held for held in self._held.values() if held.claim.units == units), None)
 
-    def check(self, lease: Lease) -> None:
-        """Raises LeaseLostError where a lease is over."""
-        self._coordination.renew(lease, self._ttl_s)
+    def check_job(self, fingerprint: str) -> None:
+        """Raises StoreBusyError where another process has taken a job of this one."""
+        lease = self.of_job(fingerprint)
+        if lease is None:
+            return
+        try:
+            self._coordination.renew(lease, self._ttl_s)
+        except LeaseLostError as error:
+            raise StoreBusyError(
+                "this command was stopped for so long that another one has taken its job",
+                cure="see what became of it: tunefleet jobs",
+            ) from error
 
     def close(self) -> None:
         self._closed.set()
@@ -188,6 +198,28 @@ class Leases:
         )
 
 
+@contextmanager
+def measuring(
+    home: Path, units: Iterable[str], purpose: str, tell: Callable[[str], None]
+) -> Iterator[None]:
+    """Have units for what is measured outside of jobs, once no command of the home has them; `tell`
+    is told of waiting. A home that is not there has none, and is not created."""
+
+    def heard(event: Event) -> None:
+        if isinstance(event, JobHeld):
+            tell(f"waiting: {event.reason}")
+
+    if not store_path(home).is_file():
+        yield
+        return
+    with (
+        closing(open_store(home)) as store,
+        closing(Leases(store.coordination)) as leases,
+        leases.held(leases.claim(units, purpose=purpose), heard),
+    ):
+        yield
+
+
 def is_over(status: ClaimStatus) -> bool:
     """Whether the process of a claim has ended, as far as it can be seen from here."""
     process = status.claim.holder.process
@@ -210,10 +242,11 @@ def machine_units(units: Iterable[str]) -> frozenset[str]:
     return frozenset(f"{socket.gethostname()}/{unit}" for unit in units)
 
 
-def device_units(slot: DeviceSlot) -> frozenset[str]:
-    """The units of a device that is no processor of this machine."""
-    name = _DEVICE + slot.name
-    return machine_units({name}) if slot.spec.is_here else frozenset({name})
+def device_units(name: str, spec: DeviceSpec, layout: MachineLayout) -> frozenset[str]:
+    """The units of a device that is known by a name, or of this machine's processor."""
+    if not spec.is_here:
+        return frozenset({_DEVICE + name})
+    return machine_units(layout.device_units if spec.gpu is None else {f"gpu {spec.gpu}"})
 
 
 def this_process() -> ProcessIdentity:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from tunefleet.artifacts.objects import Objects
 from tunefleet.core.coordination import ControlRequest
-from tunefleet.core.device import DeviceSlot, RegisteredDevice
+from tunefleet.core.device import THIS_MACHINE, DeviceSlot, RegisteredDevice
 from tunefleet.core.home import Home
 from tunefleet.core.layout import MachineLayout
 from tunefleet.devices.health import check_any_there
 from tunefleet.fleet.executor import LocalExecutor
-from tunefleet.fleet.leases import Leases
+from tunefleet.fleet.leases import Leases, device_units, machine_units
 from tunefleet.fleet.shell import LEASE_S, Shell
 from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.policies import POLICIES, Sequential
@@ -102,7 +102,14 @@ class LocalFleet:
         """A shell with this machine's host and the devices, to submit to and to run."""
         requested = self.store.coordination.wanted
         return shell_on(
-            self.machine, self.store, self._home, policy, lease_s, requested, self.slots
+            self.machine,
+            self.store,
+            self.leases,
+            self._home,
+            policy,
+            lease_s,
+            requested,
+            self.slots,
         )
 
     def close(self) -> None:
@@ -120,6 +127,7 @@ class LocalFleet:
 def shell_on(
     machine: Machine,
     store: Store,
+    leases: Leases,
     home: Home,
     policy: str,
     lease_s: float = LEASE_S,
@@ -127,8 +135,8 @@ def shell_on(
     slots: Sequence[DeviceSlot] = (),
 ) -> Shell:
     """A shell with this machine's host joined, and with its device, or with `slots`, for each of
-    which the machine has a worker. Stages wait while the disk of `home`, or of the scratch folder,
-    is full."""
+    which the machine has a worker. Stages wait while another process has their cores or device, and
+    while the disk of `home`, or of the scratch folder, is full."""
     layout = machine.layout
     # Enough open rounds that nobody waits for another; one where stages take turns anyway, since a
     # round decides on older results when others are open.
@@ -139,16 +147,20 @@ def shell_on(
     at = Workplace(store, machine, home, shell.progressed, shell.tell)
 
     def join(resource: Resource, pools: Sequence[WorkerPool], runner: StageRunner) -> None:
-        shell.join(LocalExecutor(resource, pools, runner, store, shell.report, shell.tell, folders))
+        executor = LocalExecutor(
+            resource, pools, runner, store, leases, shell.report, shell.tell, folders
+        )
+        shell.join(executor)
 
     runner = StageRunner(at)
-    host = Resource("host", Role.HOST, "host", layout.host_units)
+    host = Resource("host", Role.HOST, "host", machine_units(layout.host_units))
     join(host, (machine.lead, machine.host), runner)
     if not slots:
-        device = Resource("device", Role.DEVICE, "device", layout.device_units)
+        units = device_units("device", THIS_MACHINE, layout)
+        device = Resource("device", Role.DEVICE, "device", units)
         join(device, (machine.device,), runner)
     for slot, pool in zip(slots, machine.remotes, strict=True):
-        units = frozenset({f"device {slot.name}"})
+        units = device_units(slot.name, slot.spec, layout)
         device = Resource(slot.name, Role.DEVICE, "device", units)
         remote = DeviceWorker(pool, 1, slot.spec)
         join(device, (pool,), StageRunner(replace(at, remote=remote)))

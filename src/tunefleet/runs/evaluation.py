@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,22 +21,30 @@ if TYPE_CHECKING:
     from tunefleet.core.identity import DeviceIdentity
 
 
+def _unheard(text: str) -> None:
+    """Nobody watches."""
+
+
 def evaluate_artifact(
     path_or_id: str | Path,
     home: Path | str | None = None,
     rounds: int = 12,
     signed_by: Path | str | None = None,
+    tell: Callable[[str], None] = _unheard,
 ) -> Evaluation:
     """Measure a saved artifact on this machine again, at each of its shapes, beside its source
     framework, if what it was imported from is still there, and untuned TVM.
 
     A figure that its result lacks, since the measurement was disturbed, is filled in: in the
-    artifact, unless it is signed, and in its job in the store of `home`.
+    artifact, unless it is signed, and in its job in the store of `home`. `tell` is told while a
+    command of that home measures here.
     """
     from tunefleet.artifacts.artifact import check_files
     from tunefleet.artifacts.module import check_runs_here
     from tunefleet.artifacts.opening import open_artifact
     from tunefleet.artifacts.runtime import with_pool
+    from tunefleet.fleet.leases import device_units, measuring
+    from tunefleet.hardware.processor import machine_layout
     from tunefleet.stages import work
 
     check_rounds(rounds)
@@ -45,9 +53,14 @@ def evaluate_artifact(
     check_files(artifact, artifact.module)
     if artifact.untuned.is_file():
         check_files(artifact, artifact.untuned)
-    place = here_for(artifact.target), artifact.target.threads, None
-    evaluation, identity = with_pool(work.on_device, *place, _evaluated, (artifact, rounds))
-    return fill_in(evaluation, artifact, identity, Path(home or default_home()))
+    spec, threads = here_for(artifact.target), artifact.target.threads
+    at_home = Path(home or default_home())
+    units = device_units("", spec, machine_layout().layout)
+    with measuring(at_home, units, "evaluation", tell):
+        evaluation, identity = with_pool(
+            work.on_device, spec, threads, None, _evaluated, (artifact, rounds)
+        )
+    return fill_in(evaluation, artifact, identity, at_home)
 
 
 def _evaluated(artifact: Artifact, rounds: int) -> tuple[Evaluation, DeviceIdentity]:

@@ -30,6 +30,7 @@ from tunefleet.runs.timing import (
     TaskTiming,
     device_spec,
     device_worker,
+    measuring_on,
     time_tasks,
 )
 from tunefleet.system.scratch import scratch_folder
@@ -133,7 +134,10 @@ class Placing:
         outputs = [number for number, tensor in enumerate(flow.tensors) if tensor.is_output]
         devices = [(device_spec(c), c.target.threads) for c in self.contexts]
         self._tell("running the parts in turn")
-        with device_worker(self._nearest()) as worker:
+        with (
+            measuring_on(self.contexts, self._tell),
+            device_worker(self._nearest()) as worker,
+        ):
             asked = (devices, modules, inputs, outputs, rounds, AWAY_S)
             runs = worker.pool.call(work.run_sequences, *asked, timeout_s=_RUN_S)
         if isinstance(runs, CallFailure):
@@ -176,7 +180,7 @@ class Placing:
                 self.names, self.contexts, self.networks, strict=True
             ):
                 self._tell(f"measuring what has no record on {name}, and how it is reached")
-                timings.append(time_tasks(context, network, store))
+                timings.append(time_tasks(context, network, store, self._tell))
         finally:
             store.close()
         return tuple(timings)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,9 +53,14 @@ class DeviceTimings:
     typical_error: float | None
 
 
-def time_tasks(context: BenchmarkContext, network: DivisibleNetwork, store: Store) -> DeviceTimings:
+def time_tasks(
+    context: BenchmarkContext,
+    network: DivisibleNetwork,
+    store: Store,
+    tell: Callable[[str], None],
+) -> DeviceTimings:
     """Look up the verified records of a network's tasks on the device of a context, and measure
-    there what has none, and how it is reached.
+    there what has none, and how it is reached. `tell` is told while others have the device.
 
     Raises RetryElsewhereError where the device does not answer, JobError where it cannot be called.
     """
@@ -63,7 +68,11 @@ def time_tasks(context: BenchmarkContext, network: DivisibleNetwork, store: Stor
     identities = context.device, _toolchain(context)
     best = {t.task.task_id: store.best(t.task.task_id, *identities) for t in network.tasks}
     unknown = [t.task for t in network.tasks if best[t.task.task_id] is None]
-    with device_worker(context) as worker, scratch_folder("timing") as folder:
+    with (
+        measuring_on([context], tell),
+        device_worker(context) as worker,
+        scratch_folder("timing") as folder,
+    ):
         connection = _connection(context, worker, Path(folder))
         plain = _measured_plain(context, worker, network, unknown, folder)
     timings = {}
@@ -110,6 +119,19 @@ def workload_of(task: Task) -> Workload:
 def device_spec(context: BenchmarkContext) -> DeviceSpec:
     """The one device that a context measures on."""
     return context.devices[0].spec if context.devices else THIS_MACHINE
+
+
+def measuring_on(
+    contexts: Sequence[BenchmarkContext], tell: Callable[[str], None]
+) -> AbstractContextManager[None]:
+    """Have the devices of contexts that have one home, while nothing else is measured there."""
+    from tunefleet.fleet.leases import device_units, measuring
+
+    units: set[str] = set()
+    for context in contexts:
+        name = context.devices[0].name if context.devices else ""
+        units |= device_units(name, device_spec(context), context.layout)
+    return measuring(contexts[0].home, units, "placement", tell)
 
 
 @contextmanager

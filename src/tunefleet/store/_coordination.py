@@ -10,7 +10,7 @@ from tunefleet.core.coordination import Claim, ClaimStatus, ControlRequest, Leas
 from tunefleet.errors import LeaseLostError
 
 #: Seconds after which a lease that expired and that nobody else wanted is forgotten.
-FORGOTTEN_S = 86400.0
+FORGOTTEN_S = 3600.0
 
 
 class Coordination(Protocol):
@@ -29,8 +29,8 @@ class Coordination(Protocol):
         """The lease of a claim, or who is ahead of it. Call again with the same claim until it is
         granted; of one that is granted it renews the lease."""
 
-    def renew(self, lease: Lease, ttl_s: float) -> bool:
-        """Keep a lease; whether another claim waits for it. Raises LeaseLostError."""
+    def renew(self, lease: Lease, ttl_s: float) -> None:
+        """Keep a lease. Raises LeaseLostError where it is over."""
 
     def release(self, claim_id: str) -> None:
         """End a claim, granted or not; nothing where there is none."""

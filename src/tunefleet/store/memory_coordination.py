@@ -34,7 +34,7 @@ class MemoryCoordination:
             if own is None or (not own.granted and is_forgotten(own, now)):
                 own = Entry(next(self._epochs), claim, False, now, now)
             own = replace(own, expires_at=now + ttl_s)
-            excluded = self._excluded(claim)
+            excluded = [e for e in self._entries.values() if claim.excludes(e.claim)]
             ahead = [] if own.granted else ahead_of(own, excluded, now)
             if not ahead and not own.granted:
                 for other in excluded:
@@ -47,13 +47,12 @@ class MemoryCoordination:
             self._entries[claim.claim_id] = own
             return Queued(tuple(e.status(now) for e in ahead)) if ahead else own.lease
 
-    def renew(self, lease: Lease, ttl_s: float) -> bool:
+    def renew(self, lease: Lease, ttl_s: float) -> None:
         with self._verb():
             self.check_current(lease)
-            now = time.monotonic()
-            own = replace(self._entries[lease.claim.claim_id], expires_at=now + ttl_s)
-            self._entries[lease.claim.claim_id] = own
-            return any(other.expires_at > now for other in self._excluded(lease.claim))
+            own = self._entries[lease.claim.claim_id]
+            renewed = replace(own, expires_at=time.monotonic() + ttl_s)
+            self._entries[lease.claim.claim_id] = renewed
 
     def release(self, claim_id: str) -> None:
         with self._verb():
@@ -83,6 +82,3 @@ class MemoryCoordination:
     def forget(self, job_id: str) -> None:
         """What was asked of a job that is removed; within a verb."""
         self._requests.pop(job_id, None)
-
-    def _excluded(self, claim: Claim) -> list[Entry]:
-        return [e for e in self._entries.values() if claim.excludes(e.claim)]

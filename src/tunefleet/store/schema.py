@@ -276,8 +276,8 @@ best = Table(
     ForeignKeyConstraint(["job_id", "task_id"], ["winners.job_id", "winners.task_id"]),
 )
 
-#: Claims of units. `seq` never comes again: it is the epoch of a lease. Times are of the boot clock
-#: in the boot of that id. `claim` is the whole of it, `claim_units` is what it is found by.
+#: Claims of units, those that live. `seq` never comes again: it is the epoch of a lease. Times are
+#: of the boot clock in the boot of that id.
 claims = Table(
     "claims",
     metadata,
@@ -289,14 +289,6 @@ claims = Table(
     Column("expires_at", Number, nullable=False),
     Column("claim", Json, nullable=False),
     sqlite_autoincrement=True,
-)
-
-claim_units = Table(
-    "claim_units",
-    metadata,
-    Column("unit", PlainText, primary_key=True),
-    Column("claim", ForeignKey("claims.seq"), primary_key=True),
-    Index(None, "claim"),
 )
 
 #: What users ask of jobs; of those that are to run there is no row.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection, case, delete, insert, or_, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from tunefleet.core.coordination import Claim, ClaimStatus, ControlRequest, Lease, Queued
 from tunefleet.store import codec, rules
-from tunefleet.store._coordination import FORGOTTEN_S, Entry, ahead_of, is_forgotten, lost
+from tunefleet.store._coordination import Entry, ahead_of, is_forgotten, lost
 from tunefleet.store.database import Database
-from tunefleet.store.schema import claim_units, claims, jobs, requests
+from tunefleet.store.schema import claims, jobs, requests
 from tunefleet.system.processes import boot_id, boot_seconds
 
 
@@ -23,36 +24,31 @@ class SqlCoordination:
     def acquire(self, claim: Claim, ttl_s: float) -> Lease | Queued:
         with self._database.coordinating() as connection:
             now = boot_seconds()
-            own = _entry(connection, claim.claim_id)
-            if own is None or (not own.granted and is_forgotten(own, now)):
-                own = _made(connection, claim, now)
-            own = replace(own, expires_at=now + ttl_s)
-            excluded = _excluded(connection, claim)
+            entries = _kept(connection, now)
+            own = next((e for e in entries if e.claim.claim_id == claim.claim_id), None)
+            if own is None:
+                own = Entry(_enter(connection, claim, now), claim, False, now, now)
+            excluded = [entry for entry in entries if claim.excludes(entry.claim)]
             ahead = [] if own.granted else ahead_of(own, excluded, now)
             if not ahead and not own.granted:
-                for other in excluded:
-                    if other.granted:
-                        _end(connection, other.claim.claim_id)
+                _end(connection, [entry.epoch for entry in excluded if entry.granted])
                 own = replace(own, granted=True, since=now)
             connection.execute(
                 update(claims)
                 .where(claims.c.seq == own.epoch)
-                .values(granted=int(own.granted), since=own.since, expires_at=own.expires_at)
+                .values(granted=int(own.granted), since=own.since, expires_at=now + ttl_s)
             )
-            _forget(connection, now)
             return Queued(tuple(e.status(now) for e in ahead)) if ahead else own.lease
 
-    def renew(self, lease: Lease, ttl_s: float) -> bool:
+    def renew(self, lease: Lease, ttl_s: float) -> None:
         with self._database.coordinating() as connection:
             check_current(connection, lease)
-            now = boot_seconds()
             own = update(claims).where(claims.c.seq == lease.epoch)
-            connection.execute(own.values(expires_at=now + ttl_s))
-            return any(other.expires_at > now for other in _excluded(connection, lease.claim))
+            connection.execute(own.values(expires_at=boot_seconds() + ttl_s))
 
     def release(self, claim_id: str) -> None:
         with self._database.coordinating() as connection:
-            _end(connection, claim_id)
+            connection.execute(delete(claims).where(claims.c.claim_id == claim_id))
 
     def claims(self) -> list[ClaimStatus]:
         now = boot_seconds()
@@ -79,49 +75,34 @@ class SqlCoordination:
 
 def check_current(connection: Connection, lease: Lease) -> None:
     """Raises LeaseLostError; within a transaction."""
-    own = _entry(connection, lease.claim.claim_id)
-    if own is None or not own.granted or own.epoch != lease.epoch:
+    query = select(claims).where(claims.c.seq == lease.epoch, claims.c.boot == boot_id())
+    row = connection.execute(query).one_or_none()
+    own = None if row is None else codec.claim_of(row)
+    if own is None or not own.granted or own.claim.claim_id != lease.claim.claim_id:
         raise lost(lease.claim)
 
 
-def _entry(connection: Connection, claim_id: str) -> Entry | None:
-    query = select(claims).where(claims.c.claim_id == claim_id, claims.c.boot == boot_id())
-    row = connection.execute(query).one_or_none()
-    return None if row is None else codec.claim_of(row)
+def _kept(connection: Connection, now: float) -> list[Entry]:
+    """All claims that are not over whatever others want; the others are removed. There are as many
+    as processes have stages."""
+    kept, over = [], []
+    for row in connection.execute(select(claims).order_by(claims.c.seq)):
+        entry = codec.claim_of(row)
+        if row.boot != boot_id() or is_forgotten(entry, now):
+            over.append(entry.epoch)
+        else:
+            kept.append(entry)
+    _end(connection, over)
+    return kept
 
 
-def _made(connection: Connection, claim: Claim, now: float) -> Entry:
-    """A claim that waits, in place of one that is over."""
-    _end(connection, claim.claim_id)
+def _enter(connection: Connection, claim: Claim, now: float) -> int:
+    """The row of a claim that waits."""
     row = codec.claim_row(claim, boot_id(), now)
-    seq = connection.execute(insert(claims).values(row).returning(claims.c.seq)).scalar_one()
-    units = [{"unit": unit, "claim": seq} for unit in sorted(claim.units)]
-    connection.execute(insert(claim_units), units)
-    return Entry(seq, claim, False, now, now)
+    inserted = insert(claims).values(row).returning(claims.c.seq)
+    return int(connection.execute(inserted).scalar_one())
 
 
-def _excluded(connection: Connection, claim: Claim) -> list[Entry]:
-    """The claims of this boot that a claim excludes."""
-    of_units = select(claim_units.c.claim).where(claim_units.c.unit.in_(claim.units))
-    query = (
-        select(claims)
-        .where(claims.c.seq.in_(of_units), claims.c.boot == boot_id())
-        .order_by(claims.c.seq)
-    )
-    entries = [codec.claim_of(row) for row in connection.execute(query)]
-    return [entry for entry in entries if claim.excludes(entry.claim)]
-
-
-def _end(connection: Connection, claim_id: str) -> None:
-    own = select(claims.c.seq).where(claims.c.claim_id == claim_id)
-    connection.execute(delete(claim_units).where(claim_units.c.claim.in_(own)))
-    connection.execute(delete(claims).where(claims.c.claim_id == claim_id))
-
-
-def _forget(connection: Connection, now: float) -> None:
-    """Remove claims that are over whatever others want."""
-    kept_until = claims.c.expires_at + case((claims.c.granted == 1, FORGOTTEN_S), else_=0.0)
-    over = or_(claims.c.boot != boot_id(), kept_until <= now)
-    seqs = select(claims.c.seq).where(over)
-    connection.execute(delete(claim_units).where(claim_units.c.claim.in_(seqs)))
-    connection.execute(delete(claims).where(over))
+def _end(connection: Connection, seqs: Sequence[int]) -> None:
+    if seqs:
+        connection.execute(delete(claims).where(claims.c.seq.in_(seqs)))

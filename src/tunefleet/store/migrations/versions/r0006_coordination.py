@@ -26,14 +26,6 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_table(
-        "claim_units",
-        sa.Column("unit", sa.Text(), nullable=False),
-        sa.Column("claim", sa.Integer(), nullable=False),
-        sa.ForeignKeyConstraint(["claim"], ["claims.seq"], name="fk_claim_units_claim"),
-        sa.PrimaryKeyConstraint("unit", "claim", name="pk_claim_units"),
-    )
-    op.create_index("ix_claim_units_claim", "claim_units", ["claim"])
-    op.create_table(
         "requests",
         sa.Column("job_id", sa.Text(), nullable=False),
         sa.Column("request", sa.Text(), nullable=False),
