@@ -1,25 +1,32 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 
 import pytest
 
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.job import NOTHING_LEFT, NOTHING_TO_TUNE
+from tunefleet.core.network import SegmentCopies
 from tunefleet.core.result import (
     Baseline,
     CurvePoint,
     Differences,
+    Outside,
+    OutsideSegment,
     RunResult,
     TargetOutcome,
     TaskResult,
+    to_json,
 )
 from tunefleet.core.statistics import Interval
 from tunefleet.report import render_html
+from tunefleet.report.result import read_result
 from tunefleet.report.units import TIMES, UNKNOWN
 from tunefleet.report.words import (
     device_text,
     figure_lines,
+    outside_lines,
     ratio_text,
     slower_text,
     target_text,
@@ -51,6 +58,23 @@ def test_the_difference_is_that_of_what_is_delivered() -> None:
     text = verdict(RunResult(delivered="tuned", verified=True, difference=difference))[1]
     assert "2" in text.partition("differs by ")[2]
     assert "0.5" not in text
+
+
+def test_copies_between_gpu_and_cpu_are_shown_where_there_are_any() -> None:
+    segment = OutsideSegment(nodes=("NonZero y",), reason="its size depends on the data")
+    on_cpu = Outside(framework="ONNX Runtime", segments=(segment,))
+    assert len(outside_lines(to_json(on_cpu))) == 2
+    copies = SegmentCopies(to_cpu=1, to_cpu_bytes=1536, to_gpu=2, to_gpu_bytes=None)
+    assert outside_lines(to_json(replace(on_cpu, copies=copies)))[1] == (
+        "  each call copies 1 tensor (1.5 KiB) to the CPU and "
+        "2 tensors (a size that depends on values) to the GPU"
+    )
+
+
+def test_a_result_of_before_copies_were_counted_is_read() -> None:
+    outside = {"framework": "PyTorch", "segments": [], "share_of_flops": 0.1}
+    result = read_result({"outside": outside}, "old")
+    assert result.outside == Outside(framework="PyTorch", segments=(), share_of_flops=0.1)
 
 
 def test_a_missing_ratio_comes_with_the_command_that_measures_it() -> None:

@@ -12,7 +12,8 @@ import numpy as np
 
 
 def main(home: Path, precision: str) -> dict[str, Any]:
-    return whole_way(home) if precision == "float32" else until_saved(home, precision)
+    ways = {"float32": whole_way, "segments": with_segments}
+    return ways[precision](home) if precision in ways else until_saved(home, precision)
 
 
 def whole_way(home: Path) -> dict[str, Any]:
@@ -71,6 +72,36 @@ def until_saved(home: Path, precision: str) -> dict[str, Any]:
         "difference": result.difference.tuned,
         "tolerance": result.tolerance,
         "precisions": {task.name: task.precision for task in tasks},
+    }
+
+
+#: It ends with a segment, and begins with one without inputs. What is between is no small work,
+#: or all would be one segment.
+SEGMENTS = """<ir_version: 9, opset_import: ["":18]> g (float[4,16] x) => (float[4,16] y) {
+    r = Relu(x) zero = Constant<value=float {0.0}>() n = RandomNormal<shape=[64,2048]>()
+    nothing = Mul(n, zero) none = ReduceSum<keepdims=0>(nothing) s = Add(r, none)
+    t = Cast<to=8>(s) y = Cast<to=1>(t) }"""
+
+
+def with_segments(home: Path) -> dict[str, Any]:
+    import onnx
+
+    import tunefleet
+    from tunefleet.core.result import to_json
+    from tunefleet.report.words import outside_lines
+
+    onnx.save(onnx.parser.parse_model(SEGMENTS), home / "network.onnx")
+    with tunefleet.Session(tunefleet.BenchmarkContext("cuda", home=home)) as session:
+        result = session.from_network(home / "network.onnx").build().save().result()
+    outside = to_json(result.outside)
+    numbers = np.random.default_rng(0).integers(-9, 10, (2, 4, 16)).astype("float32")
+    with tunefleet.load(result.run, home=home, gpu=0) as module:
+        differences = [float(abs(module(x) - x.clip(0)).max()) for x in numbers]
+    return {
+        "verified": result.verified,
+        "copies": outside["copies"],
+        "lines": outside_lines(outside),
+        "differences": differences,
     }
 
 

@@ -65,6 +65,20 @@ def test_a_network_in_float16_is_tuned_and_verified(
     assert 1e-6 < seen["difference"] <= seen["tolerance"]
 
 
+def test_what_stays_outside_runs_on_the_cpu_and_its_copies_are_counted(
+    emulated_gpu: dict[str, str], tmp_path: Path
+) -> None:
+    seen = on_its_way(emulated_gpu, tmp_path, "segments")
+    assert seen["verified"]
+    # A CUDA graph would give what the segments gave in the first call.
+    assert seen["differences"] == [0.0, 0.0]
+    assert seen["copies"] == {
+        "to_cpu": 1, "to_cpu_bytes": 256, "to_gpu": 2, "to_gpu_bytes": 524544,
+    }  # fmt: skip
+    copied = "1 tensor (256 B) to the CPU and 2 tensors (512.2 KiB) to the GPU"
+    assert f"  each call copies {copied}" in seen["lines"]
+
+
 def test_the_devices_and_the_doctor_name_it(emulated_gpu: dict[str, str], tmp_path: Path) -> None:
     listed = run(
         emulated_gpu, sys.executable, "-m", "tunefleet", "devices", "--json", "-",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tunefleet.core.network import Footprint, NetworkInfo
+from tunefleet.core.network import Footprint, NetworkInfo, SegmentCopies
 from tunefleet.core.step import (
     Checked,
     Comparison,
@@ -46,6 +46,7 @@ RESULTS: dict[StepKind, StepResult] = {
         "folder",
         True,
         "file.npz",
+        copies=SegmentCopies(1, 4, 2, None),
     ),
     StepKind.CHECK: Checked(1e-6, 1e-3, True, "file.npz", ("a caveat",), None),
     StepKind.BUILD_FINALISTS: Finalists((("t", (Finalist("c", _BUILT, None),), _BUILT),)),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tunefleet.artifacts.network import entry_name, fields_of, new_machine, separate, wait_for
+from tunefleet.artifacts.network import entry_name, fields_of, new_machine, separate
 from tunefleet.artifacts.runtime import load_runtime
 from tunefleet.artifacts.tensors import (
     ALIGNMENT,
@@ -19,6 +19,7 @@ from tunefleet.artifacts.tensors import (
     is_native,
     numpy_type,
     tensor_of,
+    wait_for,
 )
 from tunefleet.artifacts.weights import Weights
 from tunefleet.core.network import Signature

@@ -57,7 +57,7 @@ class TunedModule:
         #: Inputs and outputs of each shape that it takes.
         self.signatures: tuple[Signature, ...] = artifact.network.signatures
         self._entries = {_types_of(s): i for i, s in enumerate(self.signatures)}
-        self._segments = register_segments(self.path)
+        self._segments = register_segments(self.path, self._gpu)
         self._library = open_library(artifact.module)
         weights = weights_path(artifact.module)
         self._weights = Weights(weights) if weights.is_file() else None

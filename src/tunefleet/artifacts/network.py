@@ -11,7 +11,7 @@ import numpy as np
 
 from tunefleet.artifacts.runtime import load_runtime
 from tunefleet.artifacts.segments import register_segments
-from tunefleet.artifacts.tensors import CPU, GPU, Array, array_of, on_cpu, tensor_of
+from tunefleet.artifacts.tensors import CPU, GPU, Array, array_of, on_cpu, tensor_of, wait_for
 from tunefleet.artifacts.weights import read_weights, weights_path
 from tunefleet.errors import InputError, raise_mistake
 from tunefleet.system.files import check_runs_code
@@ -66,7 +66,7 @@ class LoadedNetwork:
     """
 
     def __init__(self, path: str | Path, entry: str = "main", gpu: int | None = None) -> None:
-        register_segments(Path(path).parent)
+        register_segments(Path(path).parent, gpu)
         self._gpu = gpu
         library = open_library(path)
         #: Kernels that are launched as a CUDA graph are not called one by one.
@@ -128,12 +128,6 @@ class LoadedNetwork:
             run()
         names = sorted(set().union(*runs[1:]))
         return {n: float(np.median([r.get(n, 0.0) for r in runs[1:]])) for n in names}
-
-
-def wait_for(gpu: int, stream: int = 0) -> None:
-    """Until a GPU has done everything on a stream; 0 is the default one."""
-    runtime = load_runtime()
-    runtime.get_global_func("runtime.Device_StreamSync")(runtime.device("cuda", gpu), stream)
 
 
 def fields_of(result: Any) -> list[Any]:

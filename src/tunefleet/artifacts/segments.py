@@ -38,9 +38,10 @@ def segment_file(folder: Path, name: str, suffix: str) -> Path:
     return directory / (name.removeprefix(SEGMENT_PREFIX) + suffix)
 
 
-def register_segments(folder: Path) -> list[str]:
+def register_segments(folder: Path, gpu: int | None = None) -> list[str]:
     """Makes a function of every segment beside a module in `folder`; the names of these functions,
-    for `release_segments`. Nothing is opened before the first call."""
+    for `release_segments`. Nothing is opened before the first call. `gpu` is the number of the GPU
+    that runs the module, None for the CPU."""
     names = []
     for path in sorted((folder / FOLDER).glob("*")):
         opener = _OPENERS.get(path.suffix)
@@ -51,6 +52,7 @@ def register_segments(folder: Path) -> list[str]:
             segment = _registered.setdefault(name, _Segment(opener))
             segment.path = path  # equal content: a folder that is gone does no harm
             segment.users += 1
+            segment.gpu = gpu
             load_runtime().register_global_func(name, segment, override=True)
         names.append(name)
     return names
@@ -74,6 +76,8 @@ class _Segment:
     def __init__(self, opener: Callable[[Path, int], RunSegment]) -> None:
         self.path = Path()
         self.users = 0
+        #: Where the outputs go of a segment without inputs.
+        self.gpu: int | None = None
         self._opener = opener
         self._opening = threading.Lock()
         self._run: RunSegment | None = None
@@ -88,7 +92,9 @@ class _Segment:
             if self._run is None:
                 self._run = self._opener(self.path, threads_here())
         outputs = self._run([array_of(tensor) for tensor in tensors])
-        gpu = next((tensor.device.index for tensor in tensors if not on_cpu(tensor)), None)
+        gpu = self.gpu
+        if tensors:
+            gpu = next((tensor.device.index for tensor in tensors if not on_cpu(tensor)), None)
         results = [tensor_of(np.asarray(output), gpu) for output in outputs]
         return results[0] if len(results) == 1 else results
 

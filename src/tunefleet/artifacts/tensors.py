@@ -69,18 +69,28 @@ def _gpu_tensor(array: Array, gpu: int) -> Any:
     return tensor
 
 
+def wait_for(gpu: int, stream: int = 0) -> None:
+    """Until a GPU has done everything on a stream; 0 is the default one."""
+    runtime = load_runtime()
+    runtime.get_global_func("runtime.Device_StreamSync")(runtime.device("cuda", gpu), stream)
+
+
 def on_cpu(tensor: Any) -> bool:
     """Whether a tensor is in the memory of the CPU."""
     return bool(tensor.device.dlpack_device_type() == CPU)
 
 
 def array_of(tensor: Any) -> Array:
-    """The values of a tensor: of one on the CPU in its own memory, of one on a GPU a copy."""
+    """The values of a tensor: of one on the CPU in its own memory, of one on a GPU a copy, which
+    waits for what writes it on the current stream."""
     dtype = numpy_type(str(tensor.dtype))
     if not on_cpu(tensor):
         copied = aligned(tuple(tensor.shape), dtype)
         if copied.nbytes:
-            copy = load_runtime().get_global_func("runtime.TVMTensorCopyToBytes")
+            runtime = load_runtime()
+            # TVM copies on the default stream, for which streams of torch's do not wait.
+            wait_for(tensor.device.index, runtime.get_raw_stream(tensor.device))
+            copy = runtime.get_global_func("runtime.TVMTensorCopyToBytes")
             copy(tensor, copied.ctypes.data_as(ctypes.c_void_p), copied.nbytes)
         return copied
     if is_native(dtype):

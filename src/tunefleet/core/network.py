@@ -54,6 +54,17 @@ class Footprint:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentCopies:
+    """Tensors that each call of a network on a GPU copies, since its segments run on the CPU, and
+    their bytes, None where the size of one depends on values."""
+
+    to_cpu: int = 0
+    to_cpu_bytes: int | None = 0
+    to_gpu: int = 0
+    to_gpu_bytes: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Signature:
     """The inputs and outputs of a network for one choice of its free dimensions."""
 

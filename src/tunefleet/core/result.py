@@ -8,6 +8,7 @@ from typing import Any
 
 from tunefleet.core.budget import Budget
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
+from tunefleet.core.network import SegmentCopies
 from tunefleet.core.notebook import html_table
 from tunefleet.core.roofline import Bandwidth
 from tunefleet.core.statistics import Interval
@@ -168,12 +169,14 @@ class OutsideSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """Everything that stays in the source framework, and its shares of FLOPs and time."""
+    """Everything that stays in the source framework, and its shares of FLOPs and time. `copies` are
+    those of its tensors, None where the network runs on a processor."""
 
     framework: str
     segments: tuple[OutsideSegment, ...]
     share_of_flops: float | None = None
     share_of_time: float | None = None
+    copies: SegmentCopies | None = None
 
     def __post_init__(self) -> None:
         _check_figures(self)

@@ -14,7 +14,7 @@ from typing import Any
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.ids import digest
 from tunefleet.core.importing import NetworkSource
-from tunefleet.core.network import Footprint, NetworkInfo
+from tunefleet.core.network import Footprint, NetworkInfo, SegmentCopies
 from tunefleet.core.roofline import Bandwidth
 from tunefleet.core.statistics import Interval, interval
 from tunefleet.core.target import Target
@@ -121,7 +121,8 @@ class Imported:
     `module` names the folder with its plain module, the untuned one where running that can be
     waited for, and what compiling reads again; `examples` the file of the example inputs of each
     signature. `references` say how its source framework is opened at each. `float_type` is the
-    coarsest type that it computes in. `quantised`: it multiplies 8-bit integers.
+    coarsest type that it computes in. `quantised`: it multiplies 8-bit integers. `copies` are those
+    for its segments at the first signature, None on a processor.
     """
 
     info: NetworkInfo
@@ -135,6 +136,7 @@ class Imported:
     untuned: bool
     examples: str
     quantised: bool = False
+    copies: SegmentCopies | None = None
 
     @property
     def flops(self) -> float:

@@ -167,8 +167,8 @@ def toolchain_text(toolchain: ToolchainIdentity) -> str:
 
 
 def outside_lines(outside: Mapping[str, Any] | None) -> list[str]:
-    """What of a network stays in its source framework: a line with the shares, and one for each
-    segment."""
+    """What of a network stays in its source framework: a line with the shares, one with what is
+    copied between a GPU and the CPU, and one for each segment."""
     if not outside:
         return []
     segments = outside["segments"]
@@ -181,12 +181,24 @@ def outside_lines(outside: Mapping[str, Any] | None) -> list[str]:
     stay = "1 node stays" if nodes == 1 else f"{nodes} nodes stay"
     told = f"{stay} in {outside['framework']}"
     lines = [f"{told}: {', '.join(shares)}" if shares else told]
+    if copies := outside.get("copies"):
+        sizes = [
+            f"{_copied(copies[place], copies[place + '_bytes'])} to the {name}"
+            for place, name in (("to_cpu", "CPU"), ("to_gpu", "GPU"))
+        ]
+        lines.append(f"  each call copies {' and '.join(sizes)}")
     for segment in segments:
         shown = ", ".join(segment["nodes"][:4])
         more = len(segment["nodes"]) - 4
         rest = f" and {more} more" if more > 0 else ""
         lines.append(f"  {shown}{rest}: {segment['reason']}")
     return lines
+
+
+def _copied(tensors: int, size: int | None) -> str:
+    """So many tensors of so many bytes; None: the size depends on values."""
+    of = "a size that depends on values" if size is None else format_bytes(size)
+    return f"{format_some(tensors, 'tensor')} ({of})"
 
 
 def source_text(task: TaskResult) -> str:

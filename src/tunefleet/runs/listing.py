@@ -31,7 +31,7 @@ def list_tasks(
         "notes": list(
             dict.fromkeys(n for each in tasked.variants for n in (*each.notes, *each.warnings))
         ),
-        "outside": to_json(outside(tasked.segments, tasked.flops, {})),
+        "outside": to_json(outside(tasked, {})),
         "tasks": [
             {
                 "task_id": t.task.task_id,

@@ -55,11 +55,14 @@ def compile_program(
     program: Path, plain: Path, path: Path, target: Target, traces: Mapping[str, str]
 ) -> None:
     """Compile a program that an import wrote with the given traces, into a library; for a GPU into
-    one with CUDA graphs as well, and the verify step takes the faster one."""
+    one with CUDA graphs as well, and the verify step takes the faster one. A graph would record
+    what a segment gave in the first call: a network with segments has none."""
+    from tunefleet.compiler.graph.footprint import segment_copies
     from tunefleet.compiler.graph.weights import load_program
 
     module = load_program(program, weights_path(plain))
-    graphs = path.with_name(GRAPHS) if isinstance(target, CudaTarget) else None
+    recorded = isinstance(target, CudaTarget) and not segment_copies(module["main"]).to_gpu
+    graphs = path.with_name(GRAPHS) if recorded else None
     compile_to(path, module, target, traces, graphs=graphs)
 
 

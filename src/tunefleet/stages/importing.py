@@ -19,11 +19,18 @@ from tunefleet.compiler.frontends import (
     temporary_folder,
     wanted_precision,
 )
-from tunefleet.compiler.graph.footprint import footprint
+from tunefleet.compiler.graph.footprint import footprint, segment_copies
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.ids import digest
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
-from tunefleet.core.network import SEGMENT_PREFIX, Footprint, IntegerRange, NetworkInfo, Signature
+from tunefleet.core.network import (
+    SEGMENT_PREFIX,
+    Footprint,
+    IntegerRange,
+    NetworkInfo,
+    SegmentCopies,
+    Signature,
+)
 from tunefleet.core.precision import FLOAT32, FLOATS, INT8
 from tunefleet.core.result import Outside, OutsideSegment
 from tunefleet.core.shapes import ShapeRequest
@@ -57,7 +64,7 @@ class TaskedNetwork:
 
     `variants` are its imports, one for each signature of `info`, without their modules. `module`
     is None outside of the process that imported it. `float_type` is the one of fewest digits that
-    it computes in.
+    it computes in. `copies` as in `Imported`.
     """
 
     info: NetworkInfo
@@ -67,6 +74,7 @@ class TaskedNetwork:
     footprint: Footprint
     float_type: str
     precision: str = FLOAT32
+    copies: SegmentCopies | None = None
 
     @property
     def flops(self) -> float:
@@ -80,15 +88,14 @@ class TaskedNetwork:
         )
 
 
-def outside(
-    segments: Sequence[SegmentInfo], flops: float, kernels: Mapping[str, float]
-) -> Outside | None:
-    """What stays in the source framework, with its share of FLOPs (`flops` are those of all tasks)
-    and, where `kernels` were timed, of the time; None where nothing does."""
+def outside(network: TaskedNetwork | Imported, kernels: Mapping[str, float]) -> Outside | None:
+    """What of a network stays in the source framework, with its share of FLOPs and, where `kernels`
+    were timed, of the time; None where nothing does."""
+    segments = network.segments
     if not segments:
         return None
     own = sum(segment.flops for segment in segments)
-    every, spent = own + flops, sum(kernels.values())
+    every, spent = own + network.flops, sum(kernels.values())
     in_segments = sum(s for name, s in kernels.items() if name.startswith(SEGMENT_PREFIX))
     return Outside(
         framework=segments[0].framework,
@@ -97,6 +104,7 @@ def outside(
         ),
         share_of_flops=own / every if every else None,
         share_of_time=in_segments / spent if spent else None,
+        copies=network.copies,
     )
 
 
@@ -142,7 +150,8 @@ def import_network(
     if precision in FLOATS:
         info = replace(info, name=f"{info.name}-{precision}")
     size = footprint(module)
-    return TaskedNetwork(info, tuple(variants), module, tasks, size, float_type, precision)
+    copies = segment_copies(module["main"]) if isinstance(target, CudaTarget) else None
+    return TaskedNetwork(info, tuple(variants), module, tasks, size, float_type, precision, copies)
 
 
 def _info(variants: Sequence[ImportedNetwork]) -> NetworkInfo:
@@ -181,6 +190,7 @@ class _Outcome:
     untuned: bool
     remarks: tuple[Remark, ...]
     quantised: bool
+    copies: SegmentCopies | None
 
 
 def prepare_network(tasked: TaskedNetwork, target: Target, folder: Path) -> bool:
@@ -227,6 +237,7 @@ def import_and_prepare(spec: str, target: Target, folder: Path, options: ImportO
         untuned,
         _remarks(tasked, target),
         any(map(multiplies_bytes, tasked.tasks)),
+        tasked.copies,
     )
 
 
@@ -285,6 +296,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark,
         outcome.untuned,
         examples,
         outcome.quantised,
+        outcome.copies,
     )
     return imported, outcome.remarks
 

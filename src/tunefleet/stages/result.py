@@ -137,7 +137,7 @@ def build_result(place: Workplace, delivery: Delivery) -> RunResult:
         kernels_ms=sum(committed.kernels.values()) * 1e3 or None,
         notes=committed.remarks(warnings=False),
         warnings=(*committed.remarks(warnings=True), *checked.caveats),
-        outside=outside(imported.segments, imported.flops, committed.kernels),
+        outside=outside(imported, committed.kernels),
         shapes=tuple(shapes) if len(shapes) > 1 else (),
         artifact=str(artifact) if published else None,
         report=str(artifact / REPORT) if published else None,

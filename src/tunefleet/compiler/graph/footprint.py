@@ -1,4 +1,5 @@
-"""What memory a network takes: its weights, and the tensors that live at once as it runs."""
+"""What memory a network takes: its weights, the tensors that live at once as it runs, and those
+that are copied between a GPU and the CPU."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import nbytes
-from tunefleet.core.network import Footprint
+from tunefleet.core.network import SEGMENT_PREFIX, Footprint, SegmentCopies
 
 tvm = load_tvm()
 relax = tvm.relax
@@ -27,6 +28,41 @@ def footprint(mod: Any) -> Footprint:
                 weights[tensor.data_ptr()] = nbytes(tensor.shape, str(tensor.dtype))
         most = max(most, _most_alive(function))
     return Footprint(sum(weights.values()), most)
+
+
+def segment_copies(function: Any) -> SegmentCopies:
+    """Of a prepared function for a GPU: what its segments read is copied to the CPU, and what they
+    give is copied back."""
+    read: list[Any] = []
+    given: list[Any] = []
+    for block in function.body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if _is_segment(value):
+                read += [part for argument in value.args[1:] for part in _tensors(argument.ty)]
+                given += _tensors(binding.var.ty)
+    return SegmentCopies(len(read), _size_of(read), len(given), _size_of(given))
+
+
+def _is_segment(value: Any) -> bool:
+    """Whether a bound value is what a segment gives."""
+    called = value.args[0] if isinstance(value, relax.Call) and value.args else None
+    name = getattr(called, "global_symbol", "")
+    return isinstance(called, relax.ExternFunc) and name.startswith(SEGMENT_PREFIX)
+
+
+def _tensors(kind: Any) -> list[Any]:
+    """The types of the tensors in a value of a type."""
+    if isinstance(kind, relax.TupleType):
+        return [part for field in kind.fields for part in _tensors(field)]
+    return [kind] if isinstance(kind, relax.TensorType) else []
+
+
+def _size_of(tensors: Iterable[Any]) -> int | None:
+    """Their bytes; None where the shape of one is not known."""
+    if not all(isinstance(kind.shape, relax.ShapeExpr) for kind in tensors):
+        return None
+    return sum(map(_bytes_of, tensors))
 
 
 def _values(function: Any) -> list[Any]:
