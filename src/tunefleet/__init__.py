@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which do not see what `__get
     from tunefleet.errors import TunefleetError
     from tunefleet.runs.context import BenchmarkContext
     from tunefleet.runs.evaluation import evaluate_artifact
+    from tunefleet.runs.known import build
     from tunefleet.runs.listing import list_tasks
     from tunefleet.runs.session import Session, from_network
     from tunefleet.runs.timeline import run_timeline
@@ -37,6 +38,7 @@ _HOMES = {
     "TuneSettings": "tunefleet.core.settings",
     "TunedModule": "tunefleet.artifacts.module",
     "TunefleetError": "tunefleet.errors",
+    "build": "tunefleet.runs.known",
     "evaluate_artifact": "tunefleet.runs.evaluation",
     "from_network": "tunefleet.runs.session",
     "list_tasks": "tunefleet.runs.listing",
@@ -54,6 +56,7 @@ __all__ = [
     "TuneSettings",
     "TunedModule",
     "TunefleetError",
+    "build",
     "evaluate_artifact",
     "from_network",
     "list_tasks",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -92,30 +90,6 @@ def test_objects_in_use_are_not_removed(objects: FolderObjects, tmp_path: Path) 
     assert not remove_unused(tmp_path / "owner")
     assert not (tmp_path / "owner").exists()
     assert not remove_unused(tmp_path / "nowhere")
-
-
-def test_what_belongs_to_an_owner_is_forgotten_before_its_objects_may_be_used_again(
-    objects: FolderObjects,
-) -> None:
-    put(objects)
-    seen: list[Any] = []
-
-    def forget(owner: str) -> None:
-        # A newcomer waits here until the objects are swept, and gets a folder of its own.
-        newcomer.start()
-        newcomer.join(0.2)
-        seen.append((owner, newcomer.is_alive(), objects.root.exists()))
-
-    def use() -> None:
-        with FolderObjects(objects.root).in_use():
-            used.append(sorted(p.name for p in objects.root.iterdir()))
-
-    used: list[list[str]] = []
-    newcomer = threading.Thread(target=use)
-    assert not remove_unused(objects.root, forget)
-    newcomer.join(10)
-    assert seen == [(objects.root.name, True, True)]
-    assert used == [[".in-use"]]
 
 
 def test_a_copy_elsewhere_has_the_same_name(objects: FolderObjects, tmp_path: Path) -> None:

@@ -20,6 +20,20 @@ def test_every_lane_gets_a_first_round_in_order() -> None:
     assert next_lane(lanes) == lanes[1]
 
 
+def test_a_verified_lane_starts_after_the_others() -> None:
+    known, new, other = lane("a", is_verified=True), lane("b"), lane("c")
+    assert new == next_lane([known, new, other])
+    assert other == next_lane([known, new, other], {"b"})
+    assert known == next_lane([known, replace(new, history=(1.0,))])
+    assert known == next_lane([known, new], {"b"})
+
+
+def test_a_small_budget_is_divided_without_verified_lanes() -> None:
+    known, new, other = lane("a", is_verified=True), lane("b"), lane("c")
+    assert first_batch(new, [known, new, other], SETTINGS, 10) == 5
+    assert first_batch(known, [known, new, other], SETTINGS, 10) == 3
+
+
 def test_none_when_all_are_exhausted() -> None:
     assert next_lane([lane("a", exhausted=True, history=(1.0,))]) is None
 

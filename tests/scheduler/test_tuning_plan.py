@@ -212,6 +212,12 @@ def test_known_latencies_count_from_the_start() -> None:
     assert plan.estimated_latency_s() == 2e-3
 
 
+def test_tasks_with_a_verified_program_are_searched_last() -> None:
+    tasks = [weighted("a"), weighted("b"), weighted("c")]
+    plan = TuningPlan(tasks, Budget(trials=90), SEARCH, known={}, verified={"a", "b"})
+    assert [plan.next_lane(0.0) for _ in tasks] == ["c", "a", "b"]
+
+
 def test_a_search_ends_with_its_deadline() -> None:
     plan = plan_of(deadline=100.0)
     assert plan.ended(99.0) == ""

@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol
@@ -124,19 +124,11 @@ class FolderObjects:
                     return
 
 
-def _ignore(owner: str) -> None:
-    """Nothing else belongs to an owner."""
-
-
-def remove_unused(folder: Path, forget: Callable[[str], None] = _ignore) -> bool:
-    """Remove the objects of one owner, unless somebody uses them, which is what it returns.
-
-    `forget` is told the owner before anybody else may use its objects again.
-    """
+def remove_unused(folder: Path) -> bool:
+    """Remove the objects of one owner, unless somebody uses them, which is what it returns."""
     try:
         with (folder / _IN_USE).open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            forget(folder.name)
             # At once for whoever comes now; a kill leaves what the next sweep finds.
             gone = folder.rename(folder.with_name(f"{folder.name}.swept"))
             shutil.rmtree(gone, ignore_errors=True)

@@ -11,6 +11,7 @@ import typer
 
 from tunefleet.cli import (
     artifacts,
+    build,
     control,
     costmodel,
     dataset,
@@ -40,7 +41,7 @@ app = Commands(
 )
 
 COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
-    TUNE: (tune.tune, artifacts.run, artifacts.evaluate, artifacts.sign, place.place),
+    TUNE: (tune.tune, build.build, artifacts.run, artifacts.evaluate, artifacts.sign, place.place),
     LOOK: (
         inspect.networks,
         inspect.tasks,

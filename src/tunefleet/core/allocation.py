@@ -1,6 +1,7 @@
 """Which task of a job gets the next round, and how large it is.
 
-Every task gets a first, small round, in descending order of FLOPs. Each later round goes to the
+Every task gets a first, small round, in descending order of FLOPs: those of which a program was
+verified on this very device come after the others. Each later round goes to the
 task with the largest expected reduction of the network's latency per second of tuning: the task's
 share of that latency, times the expected gain of its next round, divided by the cost of its rounds.
 The gains of a task's own last rounds are ignored: they predict the next gain poorly and add noise
@@ -28,7 +29,8 @@ _LEAST_HEADROOM = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LaneState:
-    """Progress of one task; `history` holds the best latency after each finished round."""
+    """Progress of one task; `history` holds the best latency after each finished round.
+    `is_verified`: an earlier job verified a program of it on this device."""
 
     task_id: str
     weight: int
@@ -36,6 +38,7 @@ class LaneState:
     history: tuple[float | None, ...] = ()
     seconds: float = 0.0
     exhausted: bool = False
+    is_verified: bool = False
 
     @property
     def best_s(self) -> float | None:
@@ -50,14 +53,15 @@ def first_batch(
     busy: Collection[str] = (),
 ) -> int:
     """The size of a lane's first round. A small budget is divided among the lanes that have not
-    started yet; lanes in `busy` have started."""
+    started yet, without those that come after it; lanes in `busy` have started."""
     total_flops = sum(other.flops * other.weight for other in lanes)
     share = lane.flops * lane.weight / total_flops if total_flops else 0.0
     size = settings.first_batch
     if share < _MINOR_SHARE:
         size = min(size, _MINOR_BATCH)
     if trials_left is not None:
-        waiting = sum(1 for other in lanes if not other.history and other.task_id not in busy)
+        before = [other for other in lanes if lane.is_verified >= other.is_verified]
+        waiting = sum(1 for other in before if not other.history and other.task_id not in busy)
         size = min(size, max(2, trials_left // max(1, waiting)))
     return size
 
@@ -81,9 +85,9 @@ def expected_gain(lane: LaneState, best_throughput: float) -> float:
 def next_lane(lanes: list[LaneState], busy: Collection[str] = ()) -> LaneState | None:
     """The lane that gets the next round; None when all are exhausted or in `busy`."""
     open_lanes = [lane for lane in lanes if not lane.exhausted and lane.task_id not in busy]
-    for lane in open_lanes:
-        if not lane.history:
-            return lane
+    unstarted = [lane for lane in open_lanes if not lane.history]
+    if unstarted:
+        return min(unstarted, key=lambda lane: lane.is_verified)
     if not open_lanes:
         return None
     best_throughput = max((lane.flops / lane.best_s for lane in lanes if lane.best_s), default=0.0)

@@ -258,6 +258,8 @@ class RunResult(MeasuredShape):
     `bandwidths` are how fast the device's threads read from each level of its memory, from the
     smallest. `reused` and `known` count tasks with a record of an earlier job as winner, and with
     any; `tuned_tasks` those of which at least one program was measured, now or earlier.
+    `known_share` is the share of the latency of its tasks that those with a verified record take,
+    where nothing was searched.
     """
 
     schema: str = SCHEMA
@@ -294,6 +296,7 @@ class RunResult(MeasuredShape):
     reused: int = 0
     known: int = 0
     tuned_tasks: int = 0
+    known_share: float | None = None
     curve: tuple[CurvePoint, ...] = ()
     shapes: tuple[MeasuredShape, ...] = ()
     artifact: str | None = None
@@ -309,6 +312,15 @@ class RunResult(MeasuredShape):
         if not self.tasks or not all(task.latency_us for task in self.tasks):
             return None
         return sum((task.latency_us or 0.0) * task.weight / 1e3 for task in self.tasks)
+
+    @property
+    def share_of_tuned(self) -> float | None:
+        """The share of the tasks' latency that those without their plain schedule take; None until
+        all were measured."""
+        shares = [(task.network_share, task.source != "default") for task in self.tasks]
+        if not shares or any(share is None for share, _ in shares):
+            return None
+        return min(1.0, sum(share or 0.0 for share, tuned in shares if tuned))
 
     def __repr__(self) -> str:
         return f"<tunefleet.RunResult {', '.join(f'{k} {v}' for k, v in self._facts())}>"

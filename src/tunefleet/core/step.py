@@ -197,19 +197,24 @@ class Winners:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """`module` names the folder of the tuned module."""
+    """`module` names the folder of the tuned module, `plain` the kernels in it of tasks that keep
+    their plain schedule."""
 
     module: str
+    plain: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
     """What is delivered: the tuned module, or the plain one and why. `difference` is that of the
-    tuned module from the source framework. `graphs`: its kernels are launched as a CUDA graph."""
+    tuned module from the source framework. `graphs`: its kernels are launched as a CUDA graph.
+    `known_share` is the share of the tuned module's latency that tasks with a verified program
+    take, where nothing was searched; None where it is not known."""
 
     difference: float
     why_plain: str = ""
     graphs: bool = False
+    known_share: float | None = None
 
     @property
     def delivered(self) -> str:

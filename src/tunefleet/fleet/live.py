@@ -227,6 +227,9 @@ def search_of(
             now=at,
             first_model=bool(known),
             deadline=due,
+            verified={
+                task_id for task_id in known if store.best(task_id, spec.device, spec.toolchain)
+            },
         )
     request = JobRequest(
         job.job_id,

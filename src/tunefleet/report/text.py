@@ -29,6 +29,7 @@ from tunefleet.report.words import (
     STAGE_NAMES,
     by_share,
     device_text,
+    known_text,
     outside_lines,
     ratio_text,
     slower_text,
@@ -76,6 +77,8 @@ def summary_table(result: RunResult) -> Table:
     if result.delivered:
         good, text = verdict(result)
         rows.append(("delivered", Text(text, style="green" if good else "yellow")))
+    if result.known_share is not None:
+        rows.append(("known", known_text(result)))
     if result.job:
         rows.append(("budget", format_budget(result.budget)))
         rows.append(("trials", _trials_text(result)))

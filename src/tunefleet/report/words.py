@@ -83,6 +83,14 @@ def tuned_text(result: RunResult) -> str:
     return f"{result.tuned_tasks} of {format_some(len(result.tasks), 'task')} tuned"
 
 
+def known_text(result: RunResult) -> str:
+    """`93.1 % of the latency: 20 of 29 tasks have a verified program`."""
+    known = sum(task.source != "default" for task in result.tasks)
+    of = f"{known} of {format_some(len(result.tasks), 'task')}"
+    have = "has" if known == 1 else "have"
+    return f"{format_share(result.known_share)} of the latency: {of} {have} a verified program"
+
+
 def target_text(outcome: TargetOutcome) -> str:
     """Whether what is delivered reaches the target latency."""
     text = format_latency(outcome.target_ms / 1e3)

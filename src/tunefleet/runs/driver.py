@@ -14,6 +14,7 @@ from tunefleet.core.events import JobEnded, JobOpened, Note, Observer, Prepared
 from tunefleet.core.home import Home
 from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import Job, JobKind, JobSpec, JobState
+from tunefleet.core.known import KnownPrograms, module_id
 from tunefleet.core.phases import Forecast, least_budget
 from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
@@ -97,6 +98,7 @@ class Course:
         self._context = context
         self._observer = observer
         self._own = own
+        self._programs: KnownPrograms | None = None
         self._settings = TuneSettings()
         self._resumed = False
         self._searched = False
@@ -172,6 +174,11 @@ class Course:
         """The job is done, and its user knows: the same request is a job of its own from now on."""
         if self.job is not None:
             self._fleet.store.finish(self.job.job_id, JobState.SUCCEEDED, summary)
+
+    def deliver(self, programs: KnownPrograms) -> None:
+        """These programs are delivered, without a search; the run is named by what it makes."""
+        self._programs = programs
+        self._context.run_id = module_id(self.preparation, programs)
 
     # Its way
 
@@ -387,6 +394,7 @@ class Course:
             self._resumed,
             self._stopped,
             self._rounds,
+            self._programs,
         )
 
     def _has_output(self, run: StepRun) -> bool:

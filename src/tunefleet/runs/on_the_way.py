@@ -6,7 +6,6 @@ from pathlib import Path
 
 from tunefleet.core.home import Home
 from tunefleet.core.job import JobState
-from tunefleet.core.step import StepKey, StepKind
 from tunefleet.store import Store
 
 
@@ -21,12 +20,9 @@ def unneeded_objects(store: Store, home: Home) -> list[Path]:
 
 
 def sweep_objects(store: Store, home: Home) -> None:
-    """Remove what `unneeded_objects` finds and nobody uses."""
+    """Remove what `unneeded_objects` finds and nobody uses. What steps of preparations committed
+    stays: the tasks of a network are known without another import."""
     from tunefleet.artifacts.objects import remove_unused
 
-    def forget(owner: str) -> None:
-        if store.step(StepKey(owner, StepKind.IMPORT)) is not None:
-            store.forget_steps(owner)
-
     for folder in unneeded_objects(store, home):
-        remove_unused(folder, forget)
+        remove_unused(folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tunefleet.core.allocation import LaneState, first_batch, next_lane
@@ -27,11 +27,15 @@ _UNKNOWN_ROUND_S = 10.0
 
 
 class LaneProgress:
-    """Progress of one lane. `known_s` is the latency that earlier jobs reached."""
+    """Progress of one lane. `known_s` is the latency that earlier jobs reached; `is_verified`: with
+    a program that one of them verified."""
 
-    def __init__(self, weighted: WeightedTask, known_s: float | None) -> None:
+    def __init__(
+        self, weighted: WeightedTask, known_s: float | None, is_verified: bool = False
+    ) -> None:
         self.weighted = weighted
         self.known_s = known_s
+        self._is_verified = is_verified
         self.best_s = known_s
         self.trials = 0
         self.failed = 0
@@ -61,6 +65,7 @@ class LaneProgress:
             history=tuple(self._history),
             seconds=self._seconds,
             exhausted=self.exhausted,
+            is_verified=self._is_verified,
         )
 
     @property
@@ -138,7 +143,8 @@ class TuningPlan:
 
     `committed` are the stages that earlier processes finished, `elapsed_s` their wall-clock
     seconds, `now` the scheduler's time at which the job continues. With `first_model` one update
-    comes before any round, to learn from the records of earlier jobs. No round is opened
+    comes before any round, to learn from the records of earlier jobs. Tasks of which a program is
+    `verified` get their first rounds after the others. No round is opened
     from `deadline` on, a time of the scheduler.
     """
 
@@ -154,13 +160,18 @@ class TuningPlan:
         now: float = 0.0,
         first_model: bool = False,
         deadline: float | None = None,
+        verified: Collection[str] = (),
     ) -> None:
         self._budget = budget
         self._deadline = deadline
         self._search = search
         self._began = now - elapsed_s
         self._now = now
-        self.progress = {w.task.task_id: LaneProgress(w, known.get(w.task.task_id)) for w in tasks}
+        self.progress = {
+            task_id: LaneProgress(weighted, known.get(task_id), task_id in verified)
+            for weighted in tasks
+            for task_id in (weighted.task.task_id,)
+        }
         #: Lanes that may not open a round now.
         self._busy: set[str] = set()
         self._learns_first = first_model and bool(self.progress)

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from tunefleet.artifacts.segments import FOLDER
 from tunefleet.artifacts.weights import weights_path
+from tunefleet.core.known import traces_of
 from tunefleet.core.step import Compiled, Remark
 from tunefleet.core.target import CudaTarget, Target
 from tunefleet.errors import InternalError
 from tunefleet.stages.importing import compile_to
-from tunefleet.stages.place import Delivery, StepRequest, Workplace
+from tunefleet.stages.known import programs_of
+from tunefleet.stages.place import StepRequest, Workplace
 from tunefleet.stages.prepared import prepared_of
 from tunefleet.workers.apart import call_apart
 
@@ -26,7 +28,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Compiled, tuple[Remark,
     if delivery is None:
         raise InternalError("nothing is compiled without a delivery")
     prepared = prepared_of(place, request.preparation)
-    traces = _traces(place, delivery, [w.task.task_id for w in prepared.imported.tasks])
+    traces = traces_of(programs_of(place.store, delivery, prepared.imported.tasks))
     remarks = []
     if delivery.job is None and not traces:
         remarks.append(Remark("no verified record fits this device: the module is plain"))
@@ -34,7 +36,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Compiled, tuple[Remark,
     with objects.draft() as draft:
         folder = Path(draft, _FOLDER)
         folder.mkdir()
-        call_apart(
+        plain = call_apart(
             f"{prepared.info.name}: compiling it failed",
             compile_program,
             prepared.program,
@@ -48,30 +50,22 @@ def run(place: Workplace, request: StepRequest) -> tuple[Compiled, tuple[Remark,
         if (prepared.folder / FOLDER).is_dir():
             # Read only, and as large as what stays in the source framework.
             shutil.copytree(prepared.folder / FOLDER, folder / FOLDER, copy_function=os.link)
-        return Compiled(objects.put(folder)), tuple(remarks)
+        return Compiled(objects.put(folder), plain), tuple(remarks)
 
 
 def compile_program(
     program: Path, plain: Path, path: Path, target: Target, traces: Mapping[str, str]
-) -> None:
+) -> tuple[str, ...]:
     """Compile a program that an import wrote with the given traces, into a library; for a GPU into
     one with CUDA graphs as well, and the verify step takes the faster one. A graph would record
-    what a segment gave in the first call: a network with segments has none."""
+    what a segment gave in the first call: a network with segments has none. Returns the names of
+    the programs of which there is no trace."""
     from tunefleet.compiler.graph.footprint import segment_copies
+    from tunefleet.compiler.graph.tasks import untraced
     from tunefleet.compiler.graph.weights import load_program
 
     module = load_program(program, weights_path(plain))
     recorded = isinstance(target, CudaTarget) and not segment_copies(module["main"]).to_gpu
     graphs = path.with_name(GRAPHS) if recorded else None
     compile_to(path, module, target, traces, graphs=graphs)
-
-
-def _traces(place: Workplace, delivery: Delivery, task_ids: list[str]) -> dict[str, str]:
-    """The trace of each task that does not keep its plain schedule."""
-    store, job = place.store, delivery.job
-    if job is not None:
-        winners = store.winners(job.job_id)
-        return {i: w.candidate.trace for i, (w, _) in winners.items() if w is not None}
-    of = delivery.preparation
-    best = {task_id: store.best(task_id, of.device, of.toolchain) for task_id in task_ids}
-    return {i: record.candidate.trace for i, record in best.items() if record is not None}
+    return untraced(module, target, traces)

@@ -13,6 +13,7 @@ from tunefleet.core.device import THIS_MACHINE, DeviceSpec
 from tunefleet.core.events import Event
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job
+from tunefleet.core.known import KnownPrograms
 from tunefleet.core.network import Footprint
 from tunefleet.core.settings import MeasureSettings, TuneSettings
 from tunefleet.core.stage import StageKey, WorkKind
@@ -187,9 +188,9 @@ class JobTask:
 class Delivery:
     """What the steps after a search need besides what earlier ones committed.
 
-    `run_id` owns them and names the artifact. Without a `job`, what is delivered are the best
-    records of earlier ones. `stopped` is why the search ended; `rounds` of measuring end to end,
-    None for those of the settings.
+    `run_id` owns them and names the artifact. Without a `job`, what is delivered are `programs`, or
+    else the best records of earlier ones. `stopped` is why the search ended; `rounds` of measuring
+    end to end, None for those of the settings.
     """
 
     run_id: str
@@ -199,6 +200,7 @@ class Delivery:
     resumed: bool = False
     stopped: str = ""
     rounds: int | None = None
+    programs: KnownPrograms | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,15 @@ def run(place: Workplace, request: StepRequest) -> tuple[Published, tuple[Remark
     if delivery is None:
         raise InternalError("nothing is published without a delivery")
     result = _published(build_result(place, delivery), place, delivery)
-    artifact = artifact_of(place, delivery, result)
+    artifact, prepared = (
+        artifact_of(place, delivery, result),
+        prepared_of(place, delivery.preparation),
+    )
     write_artifact(
         artifact,
         module=delivered_module(place, request),
-        untuned=prepared_of(place, request.preparation).untuned,
-        records=records_used(place.store, delivery.job),
+        untuned=prepared.untuned,
+        records=records_used(place.store, delivery, prepared.imported.tasks),
         report=render_html(result),
     )
     return Published(delivery.run_id), ()

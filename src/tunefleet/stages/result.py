@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from tunefleet.artifacts.artifact import REPORT, TIMELINE
@@ -35,6 +36,7 @@ from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Failure, Trial
 from tunefleet.errors import InternalError
 from tunefleet.stages.importing import outside
+from tunefleet.stages.known import programs_of
 from tunefleet.stages.measure import ON_CPU, figures_of
 from tunefleet.stages.place import Delivery, Workplace
 from tunefleet.stages.steering import remarks
@@ -144,8 +146,33 @@ def build_result(place: Workplace, delivery: Delivery) -> RunResult:
         timeline=str(artifact / TIMELINE) if (artifact / TIMELINE).is_file() else None,
     )
     if delivery.job is None:
-        return result
+        return _with_known(result, place, delivery, imported.tasks, verified)
     return _with_search(result, place, delivery.job, imported.tasks)
+
+
+def _with_known(
+    result: RunResult,
+    place: Workplace,
+    delivery: Delivery,
+    tasks: tuple[WeightedTask, ...],
+    verified: Verified | None,
+) -> RunResult:
+    """The result with what earlier jobs verified of its tasks."""
+    known = programs_of(place.store, delivery, tasks)
+    return replace(
+        result,
+        tasks=task_results(
+            tasks,
+            {task_id: (program.trial, program.checks) for task_id, program in known.items()},
+            lambda task_id: [],
+            result.peak_gflops,
+            result.bandwidths,
+        ),
+        reused=len(known),
+        known=len(known),
+        tuned_tasks=len(known),
+        known_share=verified.known_share if verified else None,
+    )
 
 
 def _with_search(
@@ -153,7 +180,13 @@ def _with_search(
 ) -> RunResult:
     """The result with what its job searched."""
     store, trials = place.store, place.store.trials(job.job_id)
-    rows = task_results(tasks, store, job, result.peak_gflops, result.bandwidths)
+    rows = task_results(
+        tasks,
+        store.winners(job.job_id),
+        partial(store.trials, job.job_id),
+        result.peak_gflops,
+        result.bandwidths,
+    )
     known = {each.task.task_id for each in tasks if _is_known(each.task.task_id, store, job)}
     target_s = job.spec.budget.target_latency_s
     steering = remarks(place.models, job.spec, [weighted.task for weighted in tasks])
@@ -332,32 +365,31 @@ def tuning_curve(store: Store, job: Job) -> tuple[CurvePoint, ...]:
     return tuple(points)
 
 
-def records_used(store: Store, job: Job | None) -> list[dict[str, Any]]:
-    """The winning record of each tuned task, as the artifact keeps them: for TVM alone too."""
-    if job is None:
-        return []
+def records_used(
+    store: Store, delivery: Delivery, weighted_tasks: Sequence[WeightedTask]
+) -> list[dict[str, Any]]:
+    """The record of each task that does not keep its plain schedule, as the artifact keeps them:
+    for TVM alone too."""
     from tunefleet.compiler.code.replay import completed
 
-    tasks = {t.task.task_id: t.task for t in store.tasks(job.job_id)}
+    of, tasks = delivery.preparation, {t.task.task_id: t.task for t in weighted_tasks}
     used = []
-    for task_id, (winner, checks) in sorted(store.winners(job.job_id).items()):
-        if winner is None:
-            continue
-        latencies = getattr(winner.outcome, "latencies_s", ())
-        task, trace = tasks[task_id], winner.candidate.trace
+    for task_id, program in sorted(programs_of(store, delivery, weighted_tasks).items()):
+        latencies = getattr(program.trial.outcome, "latencies_s", ())
+        task = tasks[task_id]
         used.append(
             {
                 "schema": "tunefleet-record/1",
                 "task_id": task_id,
                 "name": task.name,
                 "shapes": task.shapes,
-                "target": str(job.spec.target),
-                "device": job.spec.device.exact,
-                "toolchain": job.spec.toolchain.exact,
-                "candidate_id": winner.candidate.candidate_id,
-                "trace": completed(task.program, job.spec.target, trace),
+                "target": str(of.target),
+                "device": of.device.exact,
+                "toolchain": of.toolchain.exact,
+                "candidate_id": program.trial.candidate.candidate_id,
+                "trace": completed(task.program, of.target, program.trace),
                 "latencies_s": list(latencies),
-                "checks": checks,
+                "checks": program.checks,
             }
         )
     return used

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tunefleet.core.forms import has_peak_of_floats, intrinsic_of, is_winograd
-from tunefleet.core.job import Job
 from tunefleet.core.result import TaskResult
 from tunefleet.core.roofline import Bandwidth, least_seconds
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Failure, Trial
-from tunefleet.store import Store
 
 
 def task_results(
     tasks: Sequence[WeightedTask],
-    store: Store,
-    job: Job,
+    winners: Mapping[str, tuple[Trial | None, Any]],
+    trials_of: Callable[[str], list[Trial]],
     peak_gflops: float | None,
     bandwidths: Sequence[Bandwidth],
 ) -> tuple[TaskResult, ...]:
-    """The tasks with their winners, and with their shares once all of them were measured."""
+    """The tasks with their winners, and with their shares once all of them were measured.
+    `winners` are as `Store.winners` gives them, `trials_of` the trials of the job by task id."""
     rows: list[TaskResult] = []
     beyond: set[str] = set()
-    winners = store.winners(job.job_id)
     for weighted in tasks:
         winner, checks = winners.get(weighted.task.task_id, (None, None))
         trace = winner.candidate.trace if winner is not None else ""
         if not has_peak_of_floats(trace):
             beyond.add(weighted.task.task_id)
-        trials = store.trials(job.job_id, weighted.task.task_id)
+        trials = trials_of(weighted.task.task_id)
         rows.append(_task_row(weighted, trials, winner, checks or {}))
     # A kernel that is faster than the measured peak shows that the peak was measured too low.
     within = [row.gflops or 0.0 for row in rows if row.task_id not in beyond]

@@ -3,24 +3,50 @@ delivered."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tunefleet.core.job import NOTHING_TO_TUNE
-from tunefleet.core.step import Remark, Verified
+from tunefleet.core.step import Compiled, Remark, StepKind, Verified
 from tunefleet.errors import JobError
 from tunefleet.stages.agreement import difference_of
 from tunefleet.stages.check import running
 from tunefleet.stages.delivered import tuned_module
-from tunefleet.stages.measure import Contender, compare
+from tunefleet.stages.known import known_share, programs_of
+from tunefleet.stages.measure import Contender, compare, kernel_times
 from tunefleet.stages.place import StageContext, StepRequest
-from tunefleet.stages.prepared import expectation_of, prepared_of
+from tunefleet.stages.prepared import expectation_of, prepared_of, result_of
 
 #: Rounds of the comparison that decides what is delivered.
 _ROUNDS = 3
 
 
 def run(place: StageContext, request: StepRequest) -> tuple[Verified, tuple[Remark, ...]]:
-    """Compare the tuned module with the source framework, and its latency with the plain one's."""
+    """Compare the tuned module with the source framework, and its latency with the plain one's.
+    Where nothing was searched, see which share of that is known."""
+    verified, remarks = _verified(place, request)
+    if request.delivery is None or request.delivery.job is not None:
+        return verified, remarks
+    return replace(verified, known_share=_known_share(place, request)), remarks
+
+
+def _known_share(place: StageContext, request: StepRequest) -> float | None:
+    delivery, prepared = request.delivery, prepared_of(place, request.preparation)
+    assert delivery is not None
+    tasks = prepared.imported.tasks
+    known = programs_of(place.store, delivery, tasks)
+    compiled = result_of(place, request.key.owner, StepKind.COMPILE, Compiled)
+    kernels: dict[str, float] = {}
+    if known and compiled.plain:
+        inputs = expectation_of(place, request.preparation, prepared).inputs[0]
+        try:
+            kernels = kernel_times(tuned_module(place, request), inputs, place)
+        except JobError:
+            return None  # the comparison above has said what the device is like
+    return known_share(tasks, known, compiled, kernels)
+
+
+def _verified(place: StageContext, request: StepRequest) -> tuple[Verified, tuple[Remark, ...]]:
     prepared = prepared_of(place, request.preparation)
     expectation = expectation_of(place, request.preparation, prepared)
     tuned = tuned_module(place, request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -34,6 +34,18 @@ def extract_tasks(mod: Any, target: Target) -> list[WeightedTask]:
         weight = weights[name] + (known.weight if known else 0)
         tasks[task.task_id] = WeightedTask(known.task if known else task, weight)
     return rank(list(tasks.values()))
+
+
+def untraced(mod: Any, target: Target, traces: Collection[str]) -> tuple[str, ...]:
+    """The names of the programs of a module whose tasks are not among `traces`."""
+    called = call_counts(mod)
+    return tuple(
+        str(gvar.name_hint)
+        for gvar, function in mod.functions_items()
+        if str(gvar.name_hint) in called
+        and isinstance(function, tvm.tirx.PrimFunc)
+        and task_id_of(function, target) not in traces
+    )
 
 
 def multiplies_bytes(weighted: WeightedTask) -> bool:

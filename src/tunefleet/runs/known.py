@@ -1,0 +1,188 @@
+"""A module of what earlier jobs verified, without a search: `tunefleet build`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunefleet.core.events import JobEnded, Note, Observer
+from tunefleet.core.home import Home
+from tunefleet.core.importing import ImportOptions
+from tunefleet.core.known import KnownPrograms, module_id
+from tunefleet.core.precision import FLOAT32
+from tunefleet.core.result import RunResult
+from tunefleet.core.settings import TuneSettings
+from tunefleet.core.step import PREPARATION, Imported, Preparation, StepKey, StepKind
+from tunefleet.core.task import WeightedTask
+from tunefleet.errors import InputError
+from tunefleet.runs.context import BenchmarkContext, context_of
+from tunefleet.runs.driver import Course, fleet_of, preparation_of
+from tunefleet.runs.given_inputs import GivenInputs, input_files
+from tunefleet.runs.request import shape_request
+from tunefleet.runs.sources import source_of
+from tunefleet.runs.timeline import find_job
+from tunefleet.runs.watching import default_observer
+from tunefleet.stages.known import known_programs
+from tunefleet.store import Store, open_store
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from tunefleet.core.job import Job
+
+_FOUND = "the same programs were built and verified before: nothing is built again"
+
+
+def build(
+    network: str | Path | Module,
+    *,
+    from_job: str | None = None,
+    measure: bool = False,
+    context: BenchmarkContext | None = None,
+    observer: Observer | None = None,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
+    dynamic: Mapping[str, Mapping[int, Any]] | None = None,
+    shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
+    dims: Mapping[str, int | Sequence[int]] | None = None,
+    constants: Mapping[str, float | Sequence[float]] | None = None,
+    whole: bool = False,
+    trust: bool = False,
+    precision: str = FLOAT32,
+    calibrate: str | Path | None = None,
+    inputs: GivenInputs | None = None,
+) -> RunResult:
+    """Publish an artifact with the best programs that jobs verified on exactly this device and
+    toolchain, without a search; tasks without one keep their plain schedule.
+
+    `from_job` takes those of one job alone, by the beginning of its id. The artifact is named by
+    what it is made of: one that is there already is the answer, and nothing is compiled or verified
+    again. `known_share` of the result is the share of the latency that tasks with a verified
+    program take. `measure` also measures it end to end beside its source framework. All else is
+    that of `Session.from_network`, with the same errors.
+
+    Raises InputError for a job that is unknown, or whose programs were measured elsewhere, JobError
+    where the network cannot be compiled.
+    """
+    from tunefleet.compiler.frontends.torch_module import file_of
+
+    base = context_of(context)
+    folder = partial(base.created, Home(base.home).modules)
+    file = file_of(network, example_inputs, dynamic, folder)
+    options = ImportOptions(
+        shape_request(shapes, dims, constants), whole, trust, inputs=input_files(inputs, folder)
+    )
+    source = source_of(file, options, base, precision, calibrate)
+    watcher = observer or default_observer(source.name)
+    store = open_store(base.home)
+    try:
+        preparation = preparation_of(base, source)
+        job = None if from_job is None else _source_job(store, from_job, preparation)
+        # No worker starts, and no compiler is asked, where the module is there.
+        found = _found(store, Home(base.home), preparation, job, measure=measure)
+    finally:
+        store.close()
+    if found is not None:
+        watcher(Note(_FOUND))
+        watcher(JobEnded())
+        return found
+    with ExitStack() as closing:
+        fleet = fleet_of(base, TuneSettings())
+        closing.callback(fleet.close)
+        fleet.check()
+        course = Course(fleet, base, source, watcher)
+        closing.callback(course.close)
+
+        def run(upto: StepKind, again: frozenset[StepKind] = frozenset()) -> None:
+            lives = course.advance(upto, again=again)
+            if lives:
+                fleet.shell().run(lives)
+            if course.error is not None:
+                raise course.error
+
+        run(PREPARATION[-1])
+        course.deliver(_known(fleet.store, preparation, course.imported.tasks, job))
+        # There is no such artifact, or it was damaged, whatever was committed of it.
+        made_again = frozenset({StepKind.VERIFY, StepKind.PUBLISH})
+        run(StepKind.MEASURE if measure else StepKind.PUBLISH, made_again)
+        result = course.told()
+    watcher(JobEnded())
+    return result
+
+
+def _source_job(store: Store, name: str, preparation: Preparation) -> Job:
+    """Raises InputError for a job that is unknown, or was measured elsewhere."""
+    job = find_job(store, name)
+    cure = "leave out --from, or build on the device that it was tuned on"
+    if job.spec.device.exact != preparation.device.exact:
+        raise InputError(
+            f"job {job.job_id[:8]} was measured on another device: {job.spec.device.name}",
+            cure=cure,
+        )
+    if job.spec.toolchain.exact != preparation.toolchain.exact:
+        raise InputError(
+            f"job {job.job_id[:8]} was measured with another toolchain, "
+            f"TVM {job.spec.toolchain.tvm}",
+            cure=cure,
+        )
+    return job
+
+
+def _known(
+    store: Store, preparation: Preparation, tasks: Sequence[WeightedTask], job: Job | None
+) -> KnownPrograms:
+    task_ids = [weighted.task.task_id for weighted in tasks]
+    return known_programs(store, preparation, task_ids, "" if job is None else job.job_id)
+
+
+def _found(
+    store: Store, home: Home, preparation: Preparation, job: Job | None, *, measure: bool
+) -> RunResult | None:
+    """The result of an artifact that has these very programs, and its figures where these are to be
+    measured."""
+    imported = store.step(StepKey(preparation.id, StepKind.IMPORT))
+    if imported is None or not isinstance(imported.result, Imported):
+        return None
+    known = _known(store, preparation, imported.result.tasks, job)
+    for run_id in (module_id(preparation, known), *_job_of_all(store, preparation, known)):
+        result = _published(home, run_id)
+        if result is not None and not (measure and result.tuned_ms is None):
+            return result
+    return None
+
+
+def _job_of_all(store: Store, preparation: Preparation, known: KnownPrograms) -> tuple[str, ...]:
+    """The job of this network that all programs are winners of: its artifact is this module."""
+    job_ids = {program.job_id for program in known.values()}
+    if len(job_ids) != 1:
+        return ()
+    job = find_job(store, job_ids.pop())
+    if job.spec.source is None or job.spec.preparation.id != preparation.id:
+        return ()
+    return (job.job_id,)
+
+
+def _published(home: Home, run_id: str) -> RunResult | None:
+    """The result of an artifact whose module is as it was verified; None where there is none."""
+    from tunefleet.artifacts.artifact import check_files, read_artifact
+    from tunefleet.report.result import read_result
+
+    path = home.artifacts / run_id
+    try:
+        artifact = read_artifact(path)
+        check_files(artifact, artifact.module)
+        result = read_result(artifact.result, str(artifact.manifest))
+    except InputError:
+        return None
+    return replace(
+        result,
+        artifact=str(path),
+        report=str(artifact.report),
+        # What its steps took, they took then.
+        wall={},
+        wall_s=None,
+        known_share=result.share_of_tuned if result.known_share is None else result.known_share,
+    )

@@ -1,0 +1,113 @@
+"""What is known is built without a search, and found again where it was built before."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.fleet.jobs import SETTINGS
+from tunefleet import BenchmarkContext, Session, build, run_artifact
+from tunefleet.core.known import KnownProgram, module_id
+from tunefleet.core.network import SEGMENT_PREFIX
+from tunefleet.core.step import Compiled
+from tunefleet.core.task import Task, WeightedTask
+from tunefleet.core.trial import Candidate, Measurement, Trial
+from tunefleet.errors import InputError
+from tunefleet.runs import known
+from tunefleet.stages.known import known_share
+
+NETWORK = "zoo:tiny_cnn"
+
+
+def program(trace: str) -> KnownProgram:
+    return KnownProgram("j" * 32, Trial(Candidate("c", trace), 0, Measurement((1e-6,))), {})
+
+
+def task(task_id: str) -> WeightedTask:
+    return WeightedTask(Task(task_id, task_id, "add", "", 1.0, ""), 1)
+
+
+def test_the_known_share_is_of_what_the_tasks_take() -> None:
+    kernels = {"a": 3.0, "b": 1.0, f"{SEGMENT_PREFIX}0": 4.0}
+    tasks, compiled = [task("a"), task("b")], Compiled("", ("b",))
+    assert known_share(tasks, {"a": program("[]")}, compiled, kernels) == 0.75
+    assert known_share(tasks, {"a": program("[]")}, compiled, {}) is None
+    assert known_share(tasks, {}, Compiled("", ("a", "b")), {}) == 0.0
+    assert known_share(tasks[:1], {"a": program("[]")}, Compiled(""), {}) == 1.0
+
+
+def context(home: Path, **given: Any) -> BenchmarkContext:
+    return BenchmarkContext("cpu", threads=1, home=home, **given)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("known")
+
+
+@pytest.fixture(scope="module")
+def job(home: Path) -> str:
+    """A job whose artifact was delivered."""
+    with Session(context(home)) as session:
+        session.from_network(NETWORK).autotune(trials=8, settings=SETTINGS).build().save()
+        result = session.result()
+    assert result.job is not None
+    return result.job
+
+
+@pytest.fixture
+def without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any) -> None:
+        raise AssertionError("nothing is to be run")
+
+    monkeypatch.setattr(known, "fleet_of", refuse)
+
+
+@pytest.mark.tvm
+class TestBuild:
+    @pytest.mark.usefixtures("without_workers")
+    def test_the_artifact_of_a_job_is_found(self, home: Path, job: str) -> None:
+        result = build(NETWORK, context=context(home))
+        assert str(home / "artifacts" / job) == result.artifact
+        assert job == build(NETWORK, from_job=job[:8], context=context(home)).run
+
+    @pytest.mark.usefixtures("without_workers")
+    def test_programs_of_another_device_are_refused(self, home: Path, job: str) -> None:
+        with pytest.raises(InputError, match="was measured on another device"):
+            build(NETWORK, from_job=job, context=context(home, device_key="another"))
+
+    def test_what_was_built_once_is_found(
+        self, home: Path, job: str, request: pytest.FixtureRequest
+    ) -> None:
+        shutil.rmtree(home / "artifacts" / job)
+        built = build(NETWORK, context=context(home))
+        assert built.job is None
+        assert 0 < (built.known_share or 0.0) <= 1
+        folder = Path(built.artifact or "")
+        records = (folder / "records.jsonl").read_text().splitlines()
+        assert built.reused == len(records)
+        assert {json.loads(record)["task_id"] for record in records} == {
+            each.task_id for each in built.tasks if each.source == "reused"
+        }
+        assert run_artifact(folder, [np.zeros((1, 3, 16, 16), "float32")])[0].shape == (1, 10)
+        request.getfixturevalue("without_workers")
+        again = build(NETWORK, context=context(home))
+        assert (built.artifact, built.known_share) == (again.artifact, again.known_share)
+
+    def test_without_records_the_module_is_plain(self, tmp_path: Path) -> None:
+        result = build(NETWORK, context=context(tmp_path))
+        assert result.known_share == 0.0
+        assert Path(result.artifact or "", "module.so").is_file()
+
+
+def test_other_programs_are_another_module() -> None:
+    class Prepared:
+        id = "p"
+
+    ids = {module_id(Prepared(), {"a": program(t)}) for t in ("[1]", "[2]", "[1]")}  # type: ignore[arg-type]
+    assert len(ids) == 2
