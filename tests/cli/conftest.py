@@ -62,6 +62,7 @@ class FakeTuning:
         context: dict[str, Any],
         observer: Callable[[int], Observer],
         tell: Callable[[Sequence[Tuned]], None],
+        leave: Callable[[], bool],
         **request: Any,
     ) -> list[Tuned]:
         assert context is self.context

@@ -116,5 +116,5 @@ def test_bash_completes_commands_and_networks() -> None:
         return shown.stdout.split()
 
     assert completed("tunefleet pau") == ["pause"]
-    assert completed("tunefleet tune --tri") == ["--trials"]
+    assert completed("tunefleet tune --min") == ["--minutes"]
     assert completed("tunefleet tune zoo:vgg") == ["zoo:vgg11", "zoo:vgg16"]

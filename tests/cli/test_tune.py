@@ -69,7 +69,7 @@ def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path:
         "--trials-per-task 16 --device-minutes 2 --batch 8 "
         "--first-batch 4 --profile-timeout 5 --build-timeout 6 --population 32 --generations 0 "
         "--seed 7 --cost-model random --no-transfer --device b1 --device b2 --device-kind cpu "
-        "--device-key lab --new-job --quiet "
+        "--device-key lab --new-job --detach --quiet "
         "--policy interleaved --look-ahead --host-cores 0,2-3 --device-cores 1 "
         "--shape x=1,8 --shape x=1,16 --dim a=1 --dim b=2 --dim b=3 "
         "--constant sr=16000 --constant flags=1,0.5,true --whole --trust "
@@ -109,6 +109,7 @@ def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path:
         "priorities": {"zoo:tiny_cnn?batch=4": 1},
         "policy": "interleaved",
         "look_ahead": True,
+        "detach": True,
     }
     search = settings.search
     assert (search.batch, search.first_batch, search.population) == (8, 4, 32)

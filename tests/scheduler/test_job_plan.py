@@ -11,7 +11,7 @@ from tunefleet.scheduler.job_plan import (
     PLANS,
     CloseJob,
     JobPlan,
-    Progress,
+    JobProgress,
     SearchTasks,
     TakeSteps,
 )
@@ -28,7 +28,7 @@ def way(plan: JobPlan) -> list[object]:
     searched = False
     asked: list[object] = []
     while True:
-        asked.append(plan.following(Progress(done, searched, trials=1)))
+        asked.append(plan.following(JobProgress(done, searched, trials=1)))
         match asked[-1]:
             case TakeSteps(kinds):
                 done |= set(kinds)
@@ -51,50 +51,52 @@ def test_every_kind_of_job_has_a_plan() -> None:
 
 
 def test_a_job_goes_on_where_another_process_left_it() -> None:
-    assert TUNE.following(Progress(PREPARED)) == SearchTasks()
+    assert TUNE.following(JobProgress(PREPARED)) == SearchTasks()
     almost = frozenset(ALL) - {StepKind.MEASURE}
-    assert TUNE.following(Progress(almost, searched=True)) == TakeSteps(ALL)
+    assert TUNE.following(JobProgress(almost, searched=True)) == TakeSteps(ALL)
 
 
 def test_lost_files_of_a_preparation_are_made_again_first() -> None:
-    lost = Progress(frozenset(ALL) - {StepKind.IMPORT}, searched=True)
+    lost = JobProgress(frozenset(ALL) - {StepKind.IMPORT}, searched=True)
     assert TUNE.following(lost) == TakeSteps(PREPARATION)
 
 
 @pytest.mark.parametrize("upto", ALL)
 def test_a_way_ends_at_its_goal(upto: StepKind) -> None:
     done = frozenset(ALL[: ALL.index(upto) + 1])
-    assert TUNE.following(Progress(done, searched=True), upto) in (
+    assert TUNE.following(JobProgress(done, searched=True), upto) in (
         None,
         CloseJob(JobState.SUCCEEDED),
     )
 
 
 def test_steps_after_the_goal_are_not_taken() -> None:
-    searched = Progress(PREPARED, searched=True)
+    searched = JobProgress(PREPARED, searched=True)
     asked = TUNE.following(searched, StepKind.SELECT_WINNERS)
     assert asked == TakeSteps((*PREPARATION, *WINNERS))
-    assert TUNE.following(Progress(frozenset()), StepKind.IMPORT) == TakeSteps((StepKind.IMPORT,))
+    assert TUNE.following(JobProgress(frozenset()), StepKind.IMPORT) == TakeSteps(
+        (StepKind.IMPORT,)
+    )
     left = TUNE.following(searched, StepKind.MEASURE, frozenset({StepKind.PUBLISH}))
     assert left == TakeSteps(tuple(kind for kind in ALL if kind is not StepKind.PUBLISH))
 
 
 def test_a_late_job_delivers_what_it_has_or_expires() -> None:
-    late = Progress(PREPARED, late=True)
+    late = JobProgress(PREPARED, late=True)
     assert TUNE.following(late) == CloseJob(JobState.EXPIRED, EXPIRED)
-    searched = Progress(PREPARED, searched=True, trials=4, late=True)
+    searched = JobProgress(PREPARED, searched=True, trials=4, late=True)
     assert TUNE.following(searched) == TakeSteps(ALL)
-    nothing = Progress(PREPARED, searched=True, late=True)
+    nothing = JobProgress(PREPARED, searched=True, late=True)
     assert TUNE.following(nothing) == CloseJob(JobState.EXPIRED, EXPIRED)
     # What is imported for it is of use to others.
-    assert TUNE.following(Progress(frozenset(), late=True)) == TakeSteps(PREPARATION)
+    assert TUNE.following(JobProgress(frozenset(), late=True)) == TakeSteps(PREPARATION)
 
 
 def test_what_a_part_that_failed_makes_of_its_job() -> None:
-    unprepared, prepared = Progress(frozenset()), Progress(PREPARED)
+    unprepared, prepared = JobProgress(frozenset()), JobProgress(PREPARED)
     assert JobState.FAILED is TUNE.closed_by(JobEnd.FAILED, unprepared)
     assert TUNE.closed_by(JobEnd.FAILED, prepared) is None  # the same request goes on
     assert JobState.CANCELLED is TUNE.closed_by(JobEnd.CANCELLED, prepared)
     collection = PLANS[JobKind.COLLECT]
-    split = Progress(frozenset({StepKind.SPLIT}))
+    split = JobProgress(frozenset({StepKind.SPLIT}))
     assert JobState.FAILED is collection.closed_by(JobEnd.FAILED, split)

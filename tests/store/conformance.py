@@ -19,6 +19,7 @@ from tunefleet.errors import InputError, InternalError
 
 from . import values as v
 from .conformance_coordination import HOLDER, Fencing, Leases, Requests
+from .conformance_events import EventLog
 from .conformance_jobs import Jobs, Tasks
 from .conformance_results import BestRecords, Records, Winners, record_ids
 from .conformance_stages import Commits, Reading, Windows
@@ -105,5 +106,6 @@ class StoreConformance(
     Fencing,
     Requests,
     Errors,
+    EventLog,
 ):
     """Every sentence of the contract. The groups are not collected by themselves."""

@@ -22,10 +22,12 @@ from tunefleet.cli import (
     options,
     output,
     place,
+    serve,
     simulate,
     store,
     timeline,
     tune,
+    watching,
 )
 from tunefleet.cli.help import DEVICES, LOOK, RECORDS, TUNE, UPKEEP, Commands
 from tunefleet.cli.outcome import Invocation, guard
@@ -41,7 +43,16 @@ app = Commands(
 )
 
 COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
-    TUNE: (tune.tune, build.build, artifacts.run, artifacts.evaluate, artifacts.sign, place.place),
+    TUNE: (
+        tune.tune,
+        build.build,
+        serve.serve,
+        watching.watch,
+        artifacts.run,
+        artifacts.evaluate,
+        artifacts.sign,
+        place.place,
+    ),
     LOOK: (
         inspect.networks,
         inspect.tasks,

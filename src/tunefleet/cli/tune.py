@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -138,6 +139,14 @@ def tune(
             help="Start afresh even where a job was interrupted.",
         ),
     ] = False,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach",
+            help="Leave the jobs to the server of the home (see serve), which begins where none "
+            "runs; `watch` shows them.",
+        ),
+    ] = False,
     quiet: options.Quiet = False,
     traceback: options.Traceback = False,
 ) -> None:
@@ -201,7 +210,7 @@ def tune(
         "calibrate": calibrate,
         "inputs": inputs,
     }
-    _tune(networks, context, importing | request, json, quiet=quiet)
+    _tune(networks, context, importing | request, json, quiet=quiet, detach=detach)
 
 
 def _settings(given: dict[str, dict[str, Any]], *, transfer: bool) -> Any:
@@ -279,14 +288,23 @@ def _tune(
     json: str | None,
     *,
     quiet: bool,
+    detach: bool,
 ) -> None:
     """Networks at once; the first error is raised when all have ended."""
     clock = time.monotonic()
     with ExitStack() as watching:
-        view = watching.enter_context(_watched(networks, quiet=quiet))
+        view = watching.enter_context(_watched(networks, quiet=quiet or detach))
+
+        def leave() -> bool:
+            watching.close()
+            return sys.stdin.isatty() and sys.stderr.isatty() and not _wants_stop()
 
         def tell(outcomes: Sequence[Tuned]) -> None:
             watching.close()
+            left = [outcome for outcome in outcomes if not (outcome.result or outcome.error)]
+            if left:
+                _tell_left(left, json)
+                return
             _tell(networks, outcomes, json, wall_s=time.monotonic() - clock, shares=view.shares())
 
         from tunefleet.runs.context import BenchmarkContext
@@ -297,6 +315,8 @@ def _tune(
             context=BenchmarkContext(**context),
             observer=view.observer,
             tell=tell,
+            detach=detach,
+            leave=leave,
             **request,
         )
     failed = next((o.error for o in outcomes if o.error is not None), None)
@@ -305,6 +325,27 @@ def _tune(
     for network, outcome in zip(networks, outcomes, strict=True):
         if outcome.result is not None:
             _check_search(network, outcome.result)
+
+
+def _wants_stop() -> bool:
+    """Ask whether jobs that a server does are to stop as well."""
+    text = "leave it running (l), or stop it (s; Ctrl-C)? [l] "
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        return sys.stdin.readline().strip().lower().startswith("s")
+    except KeyboardInterrupt:
+        return True
+
+
+def _tell_left(left: Sequence[Tuned], json: str | None) -> None:
+    """Jobs that are with the server."""
+    lines = [
+        f"job {o.job[:8]} ({o.network}) is with the server; tunefleet watch {o.job[:8]} shows it"
+        for o in left
+    ]
+    values = [{"network": o.network, "job": o.job} for o in left]
+    output.tell(json, values, lambda: typer.echo("\n".join(lines)))
 
 
 def _tell(

@@ -65,9 +65,16 @@ class JobContinued:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """The last event of a network's run; `error` is the one line of one that failed."""
+    """The last event of a network's run; `error` is the one line of one that failed, `kind` the
+    name of its class."""
 
     error: str = ""
+    kind: str = ""
+
+
+def ended_by(error: Exception) -> JobEnded:
+    """The end of a run that failed."""
+    return JobEnded(str(error) or type(error).__name__, type(error).__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,16 @@ class Home:
         return self.root / "devices.json"
 
     @property
+    def door(self) -> Path:
+        """The socket of the server of this home."""
+        return self.root / "serve.sock"
+
+    @property
+    def server_log(self) -> Path:
+        """What a server says that no terminal shows."""
+        return self.root / "serve.log"
+
+    @property
     def bugs(self) -> Path:
         """Reports of internal errors."""
         return self.root / "bugs"

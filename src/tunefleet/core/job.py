@@ -45,7 +45,8 @@ class JobTerms:
     `owner` is the user's name. Of a higher `priority` more is done. A search ends with its
     `deadline` (seconds since the epoch); before, the predictive policy brings it forward.
     `look_ahead` lets an idle host select and build a task's next batch before the current one is
-    measured; None leaves that to the policy. `devices` names those that are measured on, and
+    measured; None leaves that to the policy. `served`: the server of its home does it, without the
+    process that asked for it. `devices` names those that are measured on, and
     `device_kind` all of a kind; none where that is this machine.
     """
 
@@ -53,6 +54,7 @@ class JobTerms:
     priority: int = 0
     deadline: float | None = None
     look_ahead: bool | None = None
+    served: bool = False
     devices: tuple[str, ...] = ()
     device_kind: str = ""
 

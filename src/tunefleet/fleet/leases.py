@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import socket
 import threading
 import time
@@ -19,6 +18,7 @@ from tunefleet.core.layout import MachineLayout, format_cores
 from tunefleet.errors import InputError, LeaseLostError, StoreBusyError, TunefleetError, internal
 from tunefleet.store import Coordination, open_store, store_path
 from tunefleet.system.processes import has_ended, process_space, started_at
+from tunefleet.system.user import user_name
 
 #: Seconds that a lease lives after the last sign of its holder. One whose process has ended on this
 #: machine goes at once.
@@ -29,7 +29,7 @@ _LOOK_S, _LONGEST_LOOK_S = 0.02, 0.25
 #: wait before every stage.
 _TOLD_S, _TOLD_AGAIN_S = 2.0, 60.0
 
-_CORE, _DEVICE, _JOB = "core", "device ", "job "
+_CORE, _DEVICE, _JOB, _SERVER = "core", "device ", "job ", "server"
 
 
 class Leases:
@@ -45,7 +45,7 @@ class Leases:
         self._coordination = coordination
         self._ttl_s = ttl_s
         self._process = process or this_process()
-        self._owner = _user()
+        self._owner = user_name()
         self._lock = threading.Lock()
         self._held: dict[str, Lease] = {}
         self._told_at: dict[frozenset[str], float] = {}
@@ -104,11 +104,22 @@ class Leases:
     def job(self, fingerprint: str) -> Iterator[Lease]:
         """Have a job; raises StoreBusyError naming the process that has it, and InputError where
         this one has it."""
-        claim = self.claim([_JOB + fingerprint])
+        with self._alone(_JOB + fingerprint, self._taken) as lease:
+            yield lease
+
+    @contextmanager
+    def server(self) -> Iterator[Lease]:
+        """Be the server of the store's home; raises StoreBusyError naming the process that is."""
+        with self._alone(_SERVER, _served) as lease:
+            yield lease
+
+    @contextmanager
+    def _alone(self, unit: str, refused: Callable[[Holder], TunefleetError]) -> Iterator[Lease]:
+        claim = self.claim([unit])
         try:
             answer = self._asked(claim)
             if isinstance(answer, Queued):
-                raise self._taken(answer.ahead[0].claim.holder)
+                raise refused(answer.ahead[0].claim.holder)
             self._keep(answer)
             yield answer
         finally:
@@ -220,6 +231,12 @@ def measuring(
         yield
 
 
+def _served(holder: Holder) -> TunefleetError:
+    return StoreBusyError(
+        f"process {holder.process.pid} serves this home", cure="end it: tunefleet serve --stop"
+    )
+
+
 def is_over(status: ClaimStatus) -> bool:
     """Whether the process of a claim has ended, as far as it can be seen from here."""
     process = status.claim.holder.process
@@ -283,10 +300,3 @@ def _named(units: frozenset[str]) -> str:
         of = format_cores([int(core) for core in cores])
         return f"core {of} is" if len(cores) == 1 else f"cores {of} are"
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # as in some containers
-        return str(os.getuid())

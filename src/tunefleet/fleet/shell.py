@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
+import math
 import queue
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import (
@@ -32,6 +34,34 @@ LEASE_S = 10.0
 AWAY_S = 600.0
 
 
+@runtime_checkable
+class Supply(Protocol):
+    """What a shell submits by and by; called by its thread alone, at every beat."""
+
+    def take(self) -> Live | None:
+        """What is next, where there is anything now."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more may come."""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the shell is to end as soon as nothing runs, whatever is left to do."""
+
+
+class Given:
+    """A `Supply` of what there is from the start."""
+
+    is_open = is_stopped = False
+
+    def __init__(self, lives: Iterator[Live]) -> None:
+        self._lives = lives
+
+    def take(self) -> Live | None:
+        return next(self._lives, None)
+
+
 class Shell:
     """Carries out what the scheduler says, and tells it what happened.
 
@@ -55,6 +85,7 @@ class Shell:
         self._errors: dict[str, Exception] = {}
         self._paused: set[str] = set()
         self._next_look = 0.0
+        self._winding_down = False
         #: Since when devices cannot be used.
         self._away: dict[str, float] = {}
 
@@ -83,20 +114,26 @@ class Shell:
         self._executors[executor.resource.resource_id] = executor
         self._handle(values.ResourceJoined(now(), executor.resource))
 
-    def run(self, waiting: Iterable[Live] = (), at_once: int = 1) -> dict[str, Ending]:
+    def run(
+        self, waiting: Iterable[Live] | Supply = (), at_once: float = math.inf
+    ) -> dict[str, Ending]:
         """Run until all that was submitted has ended, and what that brought; returns how.
 
         What is `waiting` is submitted while fewer than `at_once` are there.
         """
-        coming = iter(waiting)
+        supply = waiting if isinstance(waiting, Supply) else Given(iter(waiting))
         try:
             while True:
                 while len(self._live) < at_once and self._inbox.empty():
-                    live = next(coming, None)
+                    live = supply.take()
                     if live is None:
                         break
                     self._submitted(live)
-                if not (self._take() or self._live):
+                if supply.is_stopped:
+                    self._wind_down()
+                    if not self._assigned:
+                        break
+                if not (self._take(supply.is_open) or self._live or supply.is_open):
                     break
                 self._look_after()
         finally:
@@ -104,10 +141,10 @@ class Shell:
                 executor.close()
         return self._endings
 
-    def _take(self) -> bool:
+    def _take(self, waits: bool = False) -> bool:
         """Wait for what happens next, a beat at most; False when that was nothing."""
         try:
-            item = self._inbox.get(timeout=_BEAT_S if self._live else 0)
+            item = self._inbox.get(timeout=_BEAT_S if self._live or waits else 0)
         except queue.Empty:
             return False
         if isinstance(item, Report):
@@ -167,7 +204,7 @@ class Shell:
 
     def _look_after(self) -> None:
         """Control requests, timers and heartbeats."""
-        if now() >= self._next_look:
+        if now() >= self._next_look and not self._winding_down:
             self._next_look = now() + _BEAT_S
             for job_id, live in list(self._live.items()):
                 self._heed(job_id, self._requested(live.obeys))
@@ -237,6 +274,13 @@ class Shell:
         self._paused.discard(job_id)
         for live in self._live.pop(job_id).ended(self._endings[job_id]):
             self.submit(live)
+
+    def _wind_down(self) -> None:
+        """Nothing more starts, whatever users want of jobs."""
+        if not self._winding_down:
+            self._winding_down = True
+            for job_id in self._live:
+                self._handle(values.JobPaused(now(), job_id, "the shell is to end"))
 
     def _tell_all(self, event: Event) -> None:
         for live in self._live.values():

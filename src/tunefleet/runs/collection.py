@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tunefleet.core.budget import Budget
-from tunefleet.core.events import JobEnded, Observer
+from tunefleet.core.events import JobEnded, Observer, ended_by
 from tunefleet.core.importing import DEFAULT_IMPORT
 from tunefleet.core.job import Collecting, Job, JobSpec, JobState
 from tunefleet.core.settings import MeasureSettings, SearchSettings, TuneSettings
@@ -114,7 +114,7 @@ class _Target:
         if tensorised:
             _check_intrinsics(self.target)
         self.tensorised = tensorised
-        self.fleet = fleet_of(context, settings)
+        self.fleet = fleet_of(context)
         #: Tasks that a network before has.
         self.seen: set[str] = set()
         self._jobs: dict[str, Job] = {}
@@ -190,7 +190,7 @@ class _Network:
         return self._course.advance()
 
     def _ended(self) -> Sequence[Live]:
-        self._observer(JobEnded("" if self._error is None else str(self._error)))
+        self._observer(JobEnded() if self._error is None else ended_by(self._error))
         return ()
 
     def close(self) -> None:

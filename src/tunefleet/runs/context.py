@@ -15,6 +15,7 @@ from tunefleet.core.device import LOCAL, RegisteredDevice
 from tunefleet.core.gpu import CUDA
 from tunefleet.core.home import Home, default_home
 from tunefleet.core.identity import DeviceIdentity
+from tunefleet.core.job import Job
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
@@ -60,6 +61,22 @@ class BenchmarkContext:
         self.created_at = time.time()
         self._target: Target | None = None
         self._devices: tuple[RegisteredDevice, ...] | None = None
+
+    @classmethod
+    def of_job(cls, job: Job, home: Path) -> BenchmarkContext:
+        """The context of a job that a store holds."""
+        spec = job.spec
+        context = cls(
+            str(spec.target),
+            device=spec.terms.devices,
+            device_kind=spec.terms.device_kind,
+            device_key=spec.device.key,
+            threads=spec.target.threads,
+            home=home,
+        )
+        context.run_id, context.created_at = job.job_id, job.created_at
+        context._target = spec.target
+        return context
 
     @property
     def devices(self) -> tuple[RegisteredDevice, ...]:

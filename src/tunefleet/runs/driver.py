@@ -5,41 +5,42 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tunefleet.core.budget import Budget
 from tunefleet.core.coordination import ControlRequest
-from tunefleet.core.events import JobEnded, JobOpened, Note, Observer, Prepared
+from tunefleet.core.events import (
+    Event,
+    JobEnded,
+    JobOpened,
+    Note,
+    Observer,
+    Prepared,
+    ended_by,
+)
 from tunefleet.core.home import Home
 from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import Job, JobKind, JobSpec, JobState
 from tunefleet.core.known import KnownPrograms, module_id
 from tunefleet.core.phases import Forecast, least_budget
 from tunefleet.core.result import RunResult
-from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import (
     PREPARATION,
-    Checked,
-    Imported,
     Preparation,
     SplitTasks,
     StepKey,
     StepKind,
-    StepResult,
-    StepRun,
 )
 from tunefleet.core.task import WeightedTask
-from tunefleet.errors import JobError, StepOrderError, TunefleetError
+from tunefleet.errors import JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.forecast import forecast_of
 from tunefleet.runs.on_the_way import sweep_objects
 from tunefleet.runs.request import SearchRequest, job_spec
+from tunefleet.runs.run import NetworkRun
 from tunefleet.scheduler.job_plan import (
-    PLANS,
     CloseJob,
-    JobPlan,
-    Progress,
+    JobProgress,
     SearchTasks,
     TakeSteps,
 )
@@ -48,9 +49,7 @@ from tunefleet.scheduler.values import JobEnd
 if TYPE_CHECKING:
     from tunefleet.fleet.live import Ending, Live
     from tunefleet.fleet.local import LocalFleet
-    from tunefleet.stages.place import Delivery, StepRequest
-
-R = TypeVar("R", bound=StepResult)
+    from tunefleet.store import Store
 
 
 def preparation_of(context: BenchmarkContext, source: NetworkSource) -> Preparation:
@@ -60,7 +59,7 @@ def preparation_of(context: BenchmarkContext, source: NetworkSource) -> Preparat
     return Preparation(source, context.target, context.device, toolchain_of(context.target))
 
 
-def fleet_of(context: BenchmarkContext, settings: TuneSettings) -> LocalFleet:
+def fleet_of(context: BenchmarkContext) -> LocalFleet:
     """What runs the stages and steps of a context's networks."""
     from tunefleet.workers.pool import start_server
 
@@ -69,6 +68,16 @@ def fleet_of(context: BenchmarkContext, settings: TuneSettings) -> LocalFleet:
 
     layout, devices = context.layout, context.devices
     return LocalFleet(layout, context.home, devices)
+
+
+def enter_job(store: Store, spec: JobSpec, context: BenchmarkContext, *, new: bool) -> Job:
+    """The running job of a request, or a new one with the id of the run; where it is to be a `new`
+    one in any case, it takes the place of that."""
+    if new:
+        for old in store.jobs():
+            if old.state is JobState.RUNNING and old.spec.fingerprint == spec.fingerprint:
+                store.finish(old.job_id, JobState.FAILED, {"stopped": "replaced by a new job"})
+    return store.open_job(spec, job_id=context.run_id, now=context.created_at)
 
 
 class Course:
@@ -86,45 +95,35 @@ class Course:
         source: NetworkSource,
         observer: Observer,
         own: Callable[[Sequence[WeightedTask]], Sequence[WeightedTask]] = tuple,
+        *,
+        closes: bool = False,
     ) -> None:
-        """`own`: which of its tasks are searched."""
-        self.preparation = preparation_of(context, source)
-        self.job: Job | None = None
+        """`own`: which of its tasks are searched. `closes`: its job ends with its last step, not
+        when the result was told (`finish`)."""
+        self.run = NetworkRun(fleet, preparation_of(context, source), context.run_id)
         #: What ended it before its goal.
         self.error: Exception | None = None
-        #: What it brought, where it was followed to its end.
+        #: Whether it was followed to its end, or cannot go on, and what it brought.
+        self.is_over = False
         self.outcome: RunResult | None = None
         self._fleet = fleet
         self._context = context
-        self._observer = observer
+        self._watcher = observer
         self._own = own
-        self._programs: KnownPrograms | None = None
-        self._settings = TuneSettings()
-        self._resumed = False
+        self._closes = closes
         self._searched = False
-        self._stopped = ""
         self._forecast = Forecast()
         self._upto: StepKind | None = None
         self._without: frozenset[StepKind] = frozenset()
         self._again: frozenset[StepKind] = frozenset()
-        self._rounds: int | None = None
         self._told: set[StepKey] = set()
         self._held, self._locked = ExitStack(), ExitStack()
         self._used: set[str] = set()
-        self._use(self.preparation.id)
-
-    @property
-    def run_id(self) -> str:
-        """Names the artifact: the job's id, where there is one."""
-        return self._context.run_id
+        self._use(self.run.preparation.id)
 
     @property
     def name(self) -> str:
-        return self.preparation.source.name
-
-    @property
-    def plan(self) -> JobPlan:
-        return PLANS[JobKind.BUILD if self.job is None else self.job.spec.kind]
+        return self.run.preparation.source.name
 
     def close(self) -> None:
         """Release the locks, and remove what lies on the way of networks that are not on it."""
@@ -136,7 +135,7 @@ class Course:
     # Its job
 
     def spec(self, request: SearchRequest) -> JobSpec:
-        return job_spec(self._context, self.preparation.source, request)
+        return job_spec(self._context, self.run.preparation.source, request)
 
     def lock(self, spec: JobSpec) -> None:
         """Nobody else works on such a job until another one is opened, or `close`."""
@@ -148,37 +147,56 @@ class Course:
         another one is opened or `close`."""
         store, spec = self._fleet.store, self.spec(request)
         self.lock(spec)
-        if self.job is not None:  # whose id is the run's
+        if self.run.job is not None:  # whose id is the run's
             self._context.renew()
-        if request.new_job:
-            for old in store.jobs():
-                if old.state is JobState.RUNNING and old.spec.fingerprint == spec.fingerprint:
-                    store.finish(old.job_id, JobState.FAILED, {"stopped": "replaced by a new job"})
-        job = store.open_job(spec, job_id=self.run_id, now=self._context.created_at)
-        self._resumed = job.job_id != self.run_id
+        job = enter_job(store, spec, self._context, new=request.new_job)
+        self.run.is_resumed = job.job_id != self._context.run_id
+        return self._have(job)
+
+    def take_up(self, job: Job) -> Job:
+        """Go on with a job of the store, which nobody else does until `close`. Raises JobError
+        where it was asked for on another device, or of another version."""
+        if job.spec.preparation != self.run.preparation:
+            raise JobError(
+                f"job {job.job_id[:8]} ({self.name}) was asked for on another device, or with "
+                "another version",
+                cure="give its command again, there or with that version",
+            )
+        self.lock(job.spec)
+        self.run.is_resumed = bool(self._fleet.store.stages(job.job_id))
+        return self._have(job)
+
+    def _have(self, job: Job) -> Job:
         # A job has one artifact, also where a process before published it and was killed then.
-        self._context.run_id = job.job_id
-        self._settings, self.job = request.settings, job
-        self._searched, self._stopped = False, ""
+        self._context.run_id = self.run.run_id = job.job_id
+        self.run.settings, self.run.job = job.spec.settings, job
+        self._searched, self.run.stopped = False, ""
         self._use(job.job_id)
-        self._forecast = forecast_of(store, spec)
-        if spec.kind is JobKind.TUNE:
-            self._opened(job, spec.budget)
+        self._forecast = forecast_of(self._fleet.store, job.spec)
+        if job.spec.kind is JobKind.TUNE:
+            self._opened(job, job.spec.budget)
         return job
 
     def _opened(self, job: Job, budget: Budget) -> None:
-        event = JobOpened(job.job_id, self._resumed, budget, job.elapsed_s, self._forecast)
+        event = JobOpened(job.job_id, self.run.is_resumed, budget, job.elapsed_s, self._forecast)
         self._observer(event)
+
+    def _observer(self, event: Event) -> None:
+        """Keep an event of the job, and tell whoever watches here. From any thread."""
+        if self.run.job is not None:
+            with suppress(TunefleetError):  # the job itself meets a full disk, and says so
+                self._fleet.store.events.append(self.run.job.job_id, time.time(), [event])
+        self._watcher(event)
 
     def finish(self, summary: object) -> None:
         """The job is done, and its user knows: the same request is a job of its own from now on."""
-        if self.job is not None:
-            self._fleet.store.finish(self.job.job_id, JobState.SUCCEEDED, summary)
+        if self.run.job is not None:
+            self._fleet.store.finish(self.run.job.job_id, JobState.SUCCEEDED, summary)
 
     def deliver(self, programs: KnownPrograms) -> None:
         """These programs are delivered, without a search; the run is named by what it makes."""
-        self._programs = programs
-        self._context.run_id = module_id(self.preparation, programs)
+        self.run.programs = programs
+        self._context.run_id = self.run.run_id = module_id(self.run.preparation, programs)
 
     # Its way
 
@@ -196,8 +214,8 @@ class Course:
         Steps of `without` are left out, those of `again` are done once more; `rounds` of measuring
         end to end, None for those of the settings.
         """
-        self._upto, self._without, self._again, self._rounds = upto, without, again, rounds
-        self.error = None
+        self._upto, self._without, self._again, self.run.rounds = upto, without, again, rounds
+        self.error, self.is_over = None, False
         return self._next()
 
     def ended(self, ending: Ending) -> Sequence[Live]:
@@ -207,91 +225,90 @@ class Course:
             return self._next()
         reason = str(ending.error or ending.reason)
         end = JobEnd.FAILED if ending.error is not None else ending.end
-        state = self.plan.closed_by(end, self._progress())
+        state = self.run.plan.closed_by(end, self._progress())
         if state is not None:
             self._close_job(state, reason)
-        again = f"{JobKind.TUNE if self.job is None else self.job.spec.kind} it again"
+        again = f"{JobKind.TUNE if self.run.job is None else self.run.job.spec.kind} it again"
         return self._fail(ending.error or JobError(f"{self.name}: {reason}", cure=again))
 
     def _next(self) -> Sequence[Live]:
         progress = self._progress()
         self._remark(progress)
-        match self.plan.following(progress, self._upto, self._without):
-            case TakeSteps(kinds):
-                return [self._steps(kinds)]
-            case SearchTasks():
-                return [self._search()]
-            case CloseJob(JobState.SUCCEEDED):
-                self._complete()
-            case CloseJob(state, reason):
-                self._close_job(state, reason)
-                return self._fail(
-                    JobError(f"{self.name}: {reason}", cure="give it a later deadline")
-                )
+        try:
+            match self.run.plan.following(progress, self._upto, self._without):
+                case TakeSteps(kinds):
+                    return [self._steps(kinds)]
+                case SearchTasks():
+                    return [self._search()]
+                case CloseJob(JobState.SUCCEEDED):
+                    self._complete()
+                case CloseJob(state, reason):
+                    self._close_job(state, reason)
+                    late = JobError(f"{self.name}: {reason}", cure="give it a later deadline")
+                    return self._fail(late)
+        except TunefleetError as error:  # of this job; others go on
+            return self._fail(error)
         return ()
 
     def _complete(self) -> None:
         if self._upto is not None:
             return
-        if self.job is not None and self.job.spec.kind is JobKind.COLLECT:
-            trials = self._fleet.store.trial_count(self.job.job_id)
-            self.finish({"stopped": self._stopped, "trials": trials})
+        if self.run.job is not None and self.run.job.spec.kind is JobKind.COLLECT:
+            trials = self._fleet.store.trial_count(self.run.job.job_id)
+            self.finish({"stopped": self.run.stopped, "trials": trials})
         else:
-            self.outcome = self.told()
+            self.outcome = self.run.told()
+            if self._closes:
+                self.finish(self.outcome.to_dict())
         self._observer(JobEnded())
+        self.is_over = True
 
     def _fail(self, error: Exception) -> Sequence[Live]:
         self.error = error
         if self._upto is None:
-            self._observer(JobEnded(str(error) or type(error).__name__))
+            self._observer(ended_by(error))
+        self.is_over = True
         return ()
 
     def _close_job(self, state: JobState, reason: str) -> None:
         """Its records stay."""
-        if self.job is not None:
-            self._fleet.store.finish(self.job.job_id, state, {"stopped": reason})
-            self._fleet.store.coordination.ask(self.job.job_id, ControlRequest.RUN)
+        if self.run.job is not None:
+            self._fleet.store.finish(self.run.job.job_id, state, {"stopped": reason})
+            self._fleet.store.coordination.ask(self.run.job.job_id, ControlRequest.RUN)
 
-    def _progress(self) -> Progress:
-        store, job = self._fleet.store, self.job
-        committed = {key.kind for key, run in self._committed().items() if self._has_output(run)}
+    def _progress(self) -> JobProgress:
+        store, job = self._fleet.store, self.run.job
+        committed = {
+            key.kind for key, run in self.run.committed().items() if self.run.has_output(run)
+        }
         deadline = None if job is None else job.spec.terms.deadline
-        return Progress(
+        return JobProgress(
             frozenset(committed - self._again),
             self._searched,
             0 if job is None else store.trial_count(job.job_id),
             deadline is not None and time.time() >= deadline,
         )
 
-    def _committed(self) -> dict[StepKey, StepRun]:
-        kinds = (*self.plan.before, *self.plan.after)
-        runs = [self._fleet.store.step(self._request(kind).key) for kind in kinds]
-        return {run.key: run for run in runs if run is not None}
-
     def _steps(self, kinds: Sequence[StepKind]) -> Live:
         from tunefleet.fleet.live import Steps
 
-        requests = [self._request(kind) for kind in kinds]
+        requests = [self.run.request(kind) for kind in kinds]
         for request in requests:  # without a job, the run is an owner too
             self._use(request.key.owner)
-        committed = self._committed()
+        committed = self.run.committed()
         done = {request.kind: committed[request.key] for request in requests
                 if request.key in committed}  # fmt: skip
-        lost = {kind for kind, run in done.items() if not self._has_output(run)}
-        obeys = self.job.job_id if self.job is not None else ""
+        lost = {kind for kind, run in done.items() if not self.run.has_output(run)}
+        obeys = self.run.job.job_id if self.run.job is not None else ""
         again = self._again | lost
         told = self._told
-        return Steps(self.run_id, requests, done, self._observer, self.ended, obeys, again, told)
+        return Steps(
+            self.run.run_id, requests, done, self._observer, self.ended, obeys, again, told
+        )
 
-    def _request(self, kind: StepKind) -> StepRequest:
-        from tunefleet.stages.place import StepRequest
-
-        delivery = None if kind in PREPARATION else self._delivery()
-        return StepRequest(kind, self.preparation, delivery, self.run_id)
-
-    def _remark(self, progress: Progress) -> None:
+    def _remark(self, progress: JobProgress) -> None:
         """What the user should know of steps that are not repeated, once."""
-        for key, run in self._committed().items():
+        for key, run in self.run.committed().items():
             if key.kind in progress.done and key not in self._told:
                 self._told.add(key)
                 for remark in run.remarks:
@@ -302,11 +319,11 @@ class Course:
         from tunefleet.fleet.live import search_of
         from tunefleet.stages.steering import remarks
 
-        assert self.job is not None
-        job, store = self.job, self._fleet.store
+        assert self.run.job is not None
+        job, store = self.run.job, self._fleet.store
         tasks = store.tasks(job.job_id)
         if job.spec.kind is JobKind.TUNE:
-            self._observer(Prepared(self.checked.peak_gflops))
+            self._observer(Prepared(self.run.checked.peak_gflops))
         if not tasks:
             tasks = list(self._own(self._found_tasks()))
             store.put_tasks(job.job_id, tasks)
@@ -321,12 +338,12 @@ class Course:
         return search_of(store, job, self._observer, self._search_ended)
 
     def _found_tasks(self) -> Sequence[WeightedTask]:
-        if self.plan.before == PREPARATION:
-            return self.imported.tasks
-        return self._result(StepKind.SPLIT, SplitTasks, self.run_id).tasks
+        if self.run.plan.before == PREPARATION:
+            return self.run.imported.tasks
+        return self.run.step_result(StepKind.SPLIT, SplitTasks, self.run.run_id).tasks
 
     def _search_ended(self, ending: Ending) -> Sequence[Live]:
-        self._searched, self._stopped = ending.end is JobEnd.DONE, ending.reason
+        self._searched, self.run.stopped = ending.end is JobEnd.DONE, ending.reason
         return self.ended(ending)
 
     def _check_budget(self, job: Job, tasks: Sequence[WeightedTask]) -> None:
@@ -338,77 +355,6 @@ class Course:
         warning = least.warning(job.spec.budget)
         if warning:
             self._observer(Note(warning, warning=True))
-
-    # What is known of it
-
-    @property
-    def is_prepared(self) -> bool:
-        return self._fleet.store.step(StepKey(self.preparation.id, StepKind.CHECK)) is not None
-
-    @property
-    def imported(self) -> Imported:
-        return self._result(StepKind.IMPORT, Imported, self.preparation.id)
-
-    @property
-    def checked(self) -> Checked:
-        return self._result(StepKind.CHECK, Checked, self.preparation.id)
-
-    def result(self) -> RunResult:
-        """Everything that is known of the run by now."""
-        from tunefleet.stages.result import build_result
-
-        return build_result(self._fleet.place, self._delivery())
-
-    def told(self) -> RunResult:
-        """The result, written to the published artifact."""
-        from tunefleet.stages.publish import tell
-
-        if self._fleet.store.step(StepKey(self.run_id, StepKind.PUBLISH)) is not None:
-            tell(self._fleet.place, self._delivery(), self._timeline())
-        return self.result()
-
-    def _timeline(self) -> str:
-        """The page that the report links to; "" of a run that searched nothing."""
-        from tunefleet.report.run_timeline import timeline_page
-        from tunefleet.runs.timeline import build_timeline, without_other_names
-
-        store, job = self._fleet.store, self.job
-        if job is None or not store.stages(job.job_id):
-            return ""
-        return timeline_page(without_other_names(build_timeline(store, job)))
-
-    def module(self) -> Path:
-        """The shared library that is delivered."""
-        from tunefleet.stages.delivered import delivered_module
-
-        return delivered_module(self._fleet.place, self._request(StepKind.VERIFY))
-
-    def _delivery(self) -> Delivery:
-        from tunefleet.stages.place import Delivery
-
-        return Delivery(
-            self.run_id,
-            self.preparation,
-            self._settings,
-            self.job,
-            self._resumed,
-            self._stopped,
-            self._rounds,
-            self._programs,
-        )
-
-    def _has_output(self, run: StepRun) -> bool:
-        """Whether the files that a step made are still there."""
-        objects = self._fleet.objects(run.key.owner)
-        named = [getattr(run.result, name, None) for name in ("module", "examples", "expected")]
-        return all(objects.has(name) for name in named if name is not None)
-
-    def _result(self, kind: StepKind, expected: type[R], owner: str) -> R:
-        run = self._fleet.store.step(StepKey(owner, kind))
-        result: StepResult | None = None if run is None else run.result
-        if not isinstance(result, expected):
-            raise StepOrderError(f"{kind} is not done", cure="call from_network() before")
-        return result
 
     def _use(self, owner: str) -> None:
         """Nobody removes the objects of an owner before `close`."""

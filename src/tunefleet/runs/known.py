@@ -15,7 +15,6 @@ from tunefleet.core.importing import ImportOptions
 from tunefleet.core.known import KnownPrograms, module_id
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.result import RunResult
-from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import PREPARATION, Imported, Preparation, StepKey, StepKind
 from tunefleet.core.task import WeightedTask
 from tunefleet.errors import InputError
@@ -90,7 +89,7 @@ def build(
         watcher(JobEnded())
         return found
     with ExitStack() as closing:
-        fleet = fleet_of(base, TuneSettings())
+        fleet = fleet_of(base)
         closing.callback(fleet.close)
         fleet.check()
         course = Course(fleet, base, source, watcher)
@@ -104,11 +103,11 @@ def build(
                 raise course.error
 
         run(PREPARATION[-1])
-        course.deliver(_known(fleet.store, preparation, course.imported.tasks, job))
+        course.deliver(_known(fleet.store, preparation, course.run.imported.tasks, job))
         # There is no such artifact, or it was damaged, whatever was committed of it.
         made_again = frozenset({StepKind.VERIFY, StepKind.PUBLISH})
         run(StepKind.MEASURE if measure else StepKind.PUBLISH, made_again)
-        result = course.told()
+        result = course.run.told()
     watcher(JobEnded())
     return result
 

@@ -122,7 +122,7 @@ class Session:
                     closing.callback(held.close)
             try:
                 if self._course is not None and self._result is None and self._prepared:
-                    self._result = self._course.result()
+                    self._result = self._course.run.result()
             finally:
                 self._course = self._fleet = self._module = None
 
@@ -240,7 +240,7 @@ class Session:
             new_job=new_job,
             look_ahead=look_ahead,
         )
-        if course.job is not None:
+        if course.run.job is not None:
             self._forget_built()
         course.open_job(asked)
         self._run(StepKind.SELECT_WINNERS, policy=policy)
@@ -278,7 +278,7 @@ class Session:
         unsaved = frozenset[StepKind]() if self._saved else frozenset({StepKind.PUBLISH})
         again = frozenset({StepKind.MEASURE})
         self._run(StepKind.MEASURE, without=unsaved, again=again, rounds=rounds)
-        self._result = course.told()
+        self._result = course.run.told()
         course.finish(self._result.to_dict())
         return self
 
@@ -317,17 +317,17 @@ class Session:
     @property
     def module_path(self) -> Path:
         """The shared library that is delivered."""
-        return self._need("module_path", "build", self._built).module()
+        return self._need("module_path", "build", self._built).run.module()
 
     @property
     def peak_gflops(self) -> float | None:
         """float32 GFLOP/s that the target's threads reach at best, measured by `from_network`."""
-        return self._need("peak_gflops", "from_network", self._prepared).checked.peak_gflops
+        return self._need("peak_gflops", "from_network", self._prepared).run.checked.peak_gflops
 
     def result(self) -> RunResult:
         """Everything that is known by now; `to_dict()` of it is what `--json` writes."""
         if self._course is not None and self._prepared:
-            return self._course.result()
+            return self._course.run.result()
         if self._result is None:
             self._need("result", "from_network", False)
         assert self._result is not None
@@ -338,7 +338,11 @@ class Session:
         """How far it is: new, imported, tuned, built, saved, loaded, or closed."""
         if self._course is None:
             return "loaded" if self._artifact else "closed" if self._name else "new"
-        steps = {"saved": self._saved, "built": self._built, "tuned": self._course.job is not None}
+        steps = {
+            "saved": self._saved,
+            "built": self._built,
+            "tuned": self._course.run.job is not None,
+        }
         done = next((step for step, is_done in steps.items() if is_done), "imported")
         return done if self._prepared else "new"
 
@@ -366,7 +370,7 @@ class Session:
 
     @property
     def _prepared(self) -> bool:
-        return self._course is not None and self._course.is_prepared
+        return self._course is not None and self._course.run.is_prepared
 
     def _need(self, step: str, missing: str, done: bool) -> Course:
         if not done or self._course is None:
@@ -393,5 +397,5 @@ class Session:
 
     def _place(self) -> LocalFleet:
         if self._fleet is None:
-            self._fleet = fleet_of(self.context, TuneSettings())
+            self._fleet = fleet_of(self.context)
         return self._fleet

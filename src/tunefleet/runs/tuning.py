@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.core.events import JobEnded, Observer
+from tunefleet.core.coordination import ControlRequest
+from tunefleet.core.events import Observer, ended_by
 from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.notebook import html_table
@@ -18,17 +19,30 @@ from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
 from tunefleet.errors import InputError, InternalError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext, context_of
-from tunefleet.runs.driver import Course, fleet_of
+from tunefleet.runs.driver import Course, enter_job, fleet_of
+from tunefleet.runs.following import last_opened
 from tunefleet.runs.given_inputs import GivenInputs, input_files
 from tunefleet.runs.request import (
     SearchRequest,
     check_policy,
+    job_spec,
     search_request,
     shape_request,
     terms_of,
 )
 from tunefleet.runs.sources import source_of
+from tunefleet.runs.submitting import (
+    Leave,
+    Submitted,
+    follow,
+    never,
+    outcome_of,
+    server_of,
+    stop_jobs,
+    take,
+)
 from tunefleet.runs.watching import default_observer
+from tunefleet.store import open_store
 
 if TYPE_CHECKING:
     from tunefleet.fleet.live import Live
@@ -37,11 +51,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What became of one network: its result (`Session.result`), or the error that ended it."""
+    """What became of one network: its result (`Session.result`), or the error that ended it; with
+    neither, its `job` is with the server."""
 
     network: str
     result: RunResult | None = None
     error: TunefleetError | None = None
+    job: str = ""
 
     def _repr_html_(self) -> str:
         """For notebooks."""
@@ -82,6 +98,8 @@ def tune(
     precision: str = FLOAT32,
     calibrate: str | Path | None = None,
     inputs: GivenInputs | None = None,
+    detach: bool = False,
+    leave: Leave = never,
 ) -> list[Tuned]:
     """Tune several networks at once.
 
@@ -103,6 +121,11 @@ def tune(
     (`tunefleet.core.events`), from any thread; without it a notebook shows the progress as text.
     Called again after an interruption, all jobs go on, also those that were delivered by then: a
     job ends when `tell` has been given the outcomes.
+
+    Where a server has the home (`tunefleet serve`) it does the jobs, among those of others and by
+    its own policy; this call watches. An interruption stops them as well, unless `leave` says that
+    they are left to it. `detach` leaves them from the start, to a server that is begun where none
+    is.
 
     Raises InputError where the call itself is wrong, such as a network that is given twice. What
     goes wrong with one network is the `error` of its outcome.
@@ -131,19 +154,26 @@ def tune(
         shape_request(shapes, dims, constants), whole, trust, inputs=input_files(inputs, folder)
     )
     find = partial(source_of, options=options, precision=precision, calibrate=calibrate)
-    fleet = fleet_of(base, asked.settings)
-    runs = []
-    for index, name in enumerate(names):
-        run_context = base.another() if len(names) > 1 else base
-        watch = observer(index) if observer is not None else default_observer(name)
-        request = replace(asked, terms=terms[index])
-        runs.append(_Run(name, fleet, run_context, watch, request, find))
+    requests = [replace(asked, terms=each) for each in terms]
+    observers = [
+        observer(index) if observer is not None else default_observer(name)
+        for index, name in enumerate(names)
+    ]
+    if detach or server_of(base.home) is not None:
+        served = _served(names, base, find, requests, observers, detach, leave)
+        tell(served)
+        return served
+    fleet = fleet_of(base)
+    runs = [
+        _Run(name, fleet, base.another() if len(names) > 1 else base, watch, request, find)
+        for name, watch, request in zip(names, observers, requests, strict=True)
+    ]
     try:
         fleet.check()
         # A job that another process has is refused here, before any worker starts.
         lives = [live for run in runs for live in run.begin()]
         if lives:
-            fleet.shell(policy).run(lives, len(lives))
+            fleet.shell(policy).run(lives)
         outcomes = [run.outcome() for run in runs]
         tell(outcomes)
         for run in runs:
@@ -152,6 +182,60 @@ def tune(
         for run in runs:
             run.close()
         fleet.close()
+    return outcomes
+
+
+def _served(
+    names: Sequence[str],
+    base: BenchmarkContext,
+    find: Callable[..., NetworkSource],
+    requests: Sequence[SearchRequest],
+    observers: Sequence[Observer],
+    detach: bool,
+    leave: Leave,
+) -> list[Tuned]:
+    """Have the server of a home tune networks, and follow it."""
+    store = open_store(base.home)
+    submitted: dict[str, Submitted] = {}
+    outcomes = [Tuned(name) for name in names]
+    try:
+        for index, name in enumerate(names):
+            context = base.another()
+            try:
+                source = find(name, context=context)
+                terms = replace(requests[index].terms, served=True)
+                request = replace(requests[index], terms=terms)
+                after = store.events.last()
+                spec = job_spec(context, source, request)
+                job = enter_job(store, spec, context, new=request.new_job)
+            except TunefleetError as error:
+                outcomes[index] = Tuned(name, error=error)
+                observers[index](ended_by(error))
+                continue
+            store.coordination.ask(job.job_id, ControlRequest.RUN)
+            if job.job_id != context.run_id:
+                after = last_opened(store, job.job_id)
+            submitted[job.job_id] = Submitted(job, observers[index], after)
+            outcomes[index] = Tuned(name, job=job.job_id)
+        if submitted:
+            take(base.home, submitted)
+        if detach or not submitted:
+            return outcomes
+        try:
+            ended = follow(base.home, store, submitted)
+        except KeyboardInterrupt:
+            if leave():
+                return outcomes
+            stop_jobs(store, submitted)
+            raise
+        for index, outcome in enumerate(outcomes):
+            if outcome.job:
+                came = outcome_of(store, outcome.job, ended[outcome.job])
+                failed = came if isinstance(came, TunefleetError) else None
+                result = came if isinstance(came, RunResult) else None
+                outcomes[index] = replace(outcome, result=result, error=failed)
+    finally:
+        store.close()
     return outcomes
 
 
@@ -197,7 +281,7 @@ class _Run:
             self._course.open_job(self._request)
         except TunefleetError as error:
             self._error = error
-            self._observer(JobEnded(str(error) or type(error).__name__))
+            self._observer(ended_by(error))
             return ()
         return self._course.advance()
 

@@ -1,6 +1,6 @@
 """The order of a job: its steps, its search and its delivery, and what may start next of them.
 
-A plan is a value: it knows no job. What is committed of one is given to it as `Progress`, by
+A plan is a value: it knows no job. What is committed of one is given to it as `JobProgress`, by
 whoever has read it from the store.
 """
 
@@ -17,7 +17,7 @@ EXPIRED = "its deadline passed before any of its tasks was tuned"
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class JobProgress:
     """What is known of a job. `done` are the steps that are committed and whose files are there;
     `searched`: its search has ended; `late`: its deadline has passed."""
 
@@ -63,7 +63,7 @@ class JobPlan:
 
     def following(
         self,
-        progress: Progress,
+        progress: JobProgress,
         upto: StepKind | None = None,
         without: frozenset[StepKind] = frozenset(),
     ) -> TakeSteps | SearchTasks | CloseJob | None:
@@ -85,7 +85,7 @@ class JobPlan:
             return TakeSteps((*self.before, *after))
         return CloseJob(JobState.SUCCEEDED) if upto in (None, *self.after[-1:]) else None
 
-    def closed_by(self, end: JobEnd, progress: Progress) -> JobState | None:
+    def closed_by(self, end: JobEnd, progress: JobProgress) -> JobState | None:
         """The state of a job of which a part ended before its end; None: it stays open."""
         if end is JobEnd.CANCELLED:
             return JobState.CANCELLED

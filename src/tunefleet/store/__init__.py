@@ -2,12 +2,15 @@
 
 from tunefleet.store._base import BestRecord, Record, Store
 from tunefleet.store._coordination import Coordination
+from tunefleet.store._events import Events, KeptEvent
 from tunefleet.store.memory import MemoryStore
 from tunefleet.store.sql import SqlStore, open_store, store_path
 
 __all__ = [
     "BestRecord",
     "Coordination",
+    "Events",
+    "KeptEvent",
     "MemoryStore",
     "Record",
     "SqlStore",

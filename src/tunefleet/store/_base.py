@@ -25,6 +25,7 @@ from tunefleet.core.step import StepKey, StepRun
 from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Candidate, Failure, Measurement, Trial
 from tunefleet.store._coordination import Coordination
+from tunefleet.store._events import Events
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,10 @@ class Store(Protocol):
     @property
     def coordination(self) -> Coordination:
         """Leases, and what users ask of jobs."""
+
+    @property
+    def events(self) -> Events:
+        """What happened to jobs."""
 
     def open_job(self, spec: JobSpec, *, job_id: str, now: float) -> Job:
         """The running job with this spec's fingerprint (the latest), which is on the terms of this

@@ -29,6 +29,7 @@ from tunefleet.errors import InternalError
 from tunefleet.store import rules
 from tunefleet.store._base import BestRecord, Record
 from tunefleet.store.memory_coordination import MemoryCoordination
+from tunefleet.store.memory_events import MemoryEvents
 
 
 @dataclass
@@ -72,6 +73,7 @@ class MemoryStore:
         self._steps: dict[StepKey, StepRun] = {}
         self._closed = False
         self.coordination = MemoryCoordination(self._verb, self._entry)
+        self.events = MemoryEvents(self._entries.__contains__)
 
     def open_job(self, spec: JobSpec, *, job_id: str, now: float) -> Job:
         with self._verb():
@@ -305,6 +307,7 @@ class MemoryStore:
             self._trials = [trial for trial in self._trials if trial[0] is not entry]
             self._spans = [span for span in self._spans if span.key.job_id != job_id]
             self.forget_steps(job_id)
+            self.events.remove(job_id)
 
     def close(self) -> None:
         self._closed = True

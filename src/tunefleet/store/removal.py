@@ -8,6 +8,7 @@ from tunefleet.store import reuse
 from tunefleet.store.schema import (
     best,
     candidates,
+    events,
     job_tasks,
     jobs,
     models,
@@ -35,6 +36,7 @@ def remove_job(connection: Connection, job_id: str) -> None:
     connection.execute(delete(selections).where(selections.c.stage.in_(own_stages)))
     connection.execute(delete(stages).where(stages.c.job_id == job_id))
     connection.execute(delete(steps).where(steps.c.owner == job_id))
+    connection.execute(delete(events).where(events.c.job_id == job_id))
     connection.execute(delete(job_tasks).where(job_tasks.c.job_id == job_id))
     connection.execute(delete(requests).where(requests.c.job_id == job_id))
     connection.execute(delete(jobs).where(jobs.c.job_id == job_id))

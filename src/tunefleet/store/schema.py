@@ -298,3 +298,16 @@ requests = Table(
     Column("job_id", ForeignKey("jobs.job_id"), primary_key=True),
     Column("request", PlainText, nullable=False),
 )
+
+#: What happened to jobs. `version` is of the JSON in `value`.
+events = Table(
+    "events",
+    metadata,
+    Column("seq", Whole, primary_key=True),
+    Column("job_id", ForeignKey("jobs.job_id"), nullable=False, index=True),
+    Column("at", Number, nullable=False),
+    Column("kind", PlainText, nullable=False),
+    Column("version", Whole, nullable=False),
+    Column("value", Json, nullable=False),
+    sqlite_autoincrement=True,
+)

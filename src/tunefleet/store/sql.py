@@ -43,6 +43,7 @@ from tunefleet.store.schema import (
 )
 from tunefleet.store.schema import tasks as task_table
 from tunefleet.store.sql_coordination import SqlCoordination, check_current
+from tunefleet.store.sql_events import SqlEvents
 
 
 def store_path(home: Path) -> Path:
@@ -67,6 +68,7 @@ class SqlStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.coordination = SqlCoordination(database)
+        self.events = SqlEvents(database)
 
     @classmethod
     def open(cls, url_or_path: str | Path, *, busy_timeout_s: float = 30.0) -> SqlStore:

@@ -1,0 +1,118 @@
+"""What happens to jobs, whoever works on them: the events that the store keeps, as they come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tunefleet.core.events import JobEnded, JobOpened, Observer
+from tunefleet.core.home import Home
+from tunefleet.core.job import Job, JobState
+from tunefleet.fleet.door import Question, ask
+from tunefleet.fleet.leases import jobs_held
+from tunefleet.runs.timeline import find_job
+from tunefleet.store import KeptEvent, Store, open_store
+
+#: Seconds between two looks for events, and between two whether anybody works on a job.
+_LOOK_S, _ALIVE_S = 0.2, 2.0
+
+
+def events_of(
+    store: Store, job_ids: Sequence[str], after: int, goes_on: Callable[[], bool]
+) -> Iterator[KeptEvent]:
+    """The events of jobs behind a number, until all have ended. `goes_on` is asked now and then
+    where nothing comes; where it says no, nothing is waited for."""
+    pending = set(job_ids)
+    next_look = 0.0
+    while True:
+        page = store.events.page(after, job_ids)
+        for kept in page:
+            after = kept.seq
+            if isinstance(kept.event, JobEnded):
+                pending.discard(kept.job_id)
+            elif isinstance(kept.event, JobOpened):
+                pending.add(kept.job_id)
+            yield kept
+        if page:
+            continue
+        if not pending:
+            return
+        if time.monotonic() >= next_look:
+            if not goes_on():
+                return
+            next_look = time.monotonic() + _ALIVE_S
+        time.sleep(_LOOK_S)
+
+
+def last_opened(store: Store, job_id: str) -> int:
+    """The number before the event by which a job was taken up the last time; 0 where it never
+    was."""
+    last, after = 0, 0
+    while page := store.events.page(after, [job_id]):
+        last = next((k.seq - 1 for k in reversed(page) if isinstance(k.event, JobOpened)), last)
+        after = page[-1].seq
+    return last
+
+
+def watch_jobs(home: Path, names: Sequence[str], after: int = 0) -> Iterator[dict[str, Any]]:
+    """The events of jobs behind a number, as JSON values: the `seq` of each, its `job`, when (`at`,
+    seconds since the epoch), its kind (`event`) and what it says. Ends with the jobs, or where
+    nobody works on them. Raises InputError for a job that is unknown."""
+    store = open_store(home)
+    try:
+        ids = [find_job(store, name).job_id for name in names]
+        for kept in events_of(store, ids, after, lambda: is_worked_on(home, store, ids)):
+            yield kept.to_json()
+    finally:
+        store.close()
+
+
+def watched_networks(home: Path, names: Sequence[str]) -> list[str]:
+    """The networks of jobs. Raises InputError for one that is unknown."""
+    store = open_store(home)
+    try:
+        return [find_job(store, name).spec.network.name for name in names]
+    finally:
+        store.close()
+
+
+def show_jobs(
+    home: Path, names: Sequence[str], observer: Callable[[int], Observer]
+) -> dict[str, str]:
+    """Tell observers, by the index of their job, what happened to jobs since they were taken up the
+    last time, and what happens; returns the state of each, by its name."""
+    store = open_store(home)
+    try:
+        jobs = [find_job(store, name) for name in names]
+        ids = [job.job_id for job in jobs]
+        observers = {job_id: observer(index) for index, job_id in enumerate(ids)}
+        opened = {job_id: last_opened(store, job_id) for job_id in ids}
+        goes_on = lambda: is_worked_on(home, store, ids)  # noqa: E731
+        for kept in events_of(store, ids, min(opened.values()), goes_on):
+            if kept.event is not None and kept.seq > opened[kept.job_id]:
+                observers[kept.job_id](kept.event)
+        return {name: _state(store, job_id) for name, job_id in zip(names, ids, strict=True)}
+    finally:
+        store.close()
+
+
+def is_worked_on(home: Path, store: Store, job_ids: Sequence[str]) -> bool:
+    """Whether a process works on one of these jobs, or will soon."""
+    held = jobs_held(store.coordination)
+    jobs = [_job(store, job_id) for job_id in job_ids]
+    going = [job for job in jobs if job is not None and job.state is JobState.RUNNING]
+    if any(job.spec.fingerprint in held for job in going):
+        return True
+    served = any(job.spec.terms.served for job in going)
+    return served and ask(Home(home), Question("hello")) is not None
+
+
+def _job(store: Store, job_id: str) -> Job | None:
+    return next((job for job in store.jobs() if job.job_id == job_id), None)
+
+
+def _state(store: Store, job_id: str) -> str:
+    job = _job(store, job_id)
+    return "removed" if job is None else str(job.state)

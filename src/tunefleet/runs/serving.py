@@ -1,0 +1,166 @@
+"""The server of a home: one scheduler that jobs come to."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from tunefleet.core.events import Event
+from tunefleet.core.home import Home
+from tunefleet.core.job import Job, JobState
+from tunefleet.errors import StoreBusyError, TunefleetError
+from tunefleet.fleet.door import Answer, Door, Question
+from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.driver import Course, fleet_of
+
+if TYPE_CHECKING:
+    from tunefleet.fleet.live import Live
+    from tunefleet.fleet.local import LocalFleet
+
+#: Seconds between two looks for jobs in the store, where nobody says that there is one.
+_LOOK_S = 2.0
+
+
+def _unheard(text: str) -> None:
+    """Nobody watches."""
+
+
+class Server:
+    """Takes the jobs of a home that were submitted to it, and with `takes_all` every open one, to
+    their end, under one scheduler.
+
+    `run` ends `idle_s` seconds after the last job, never without; `stop` ends it as soon as nothing
+    runs. `say` hears what it does.
+    """
+
+    def __init__(
+        self,
+        context: BenchmarkContext,
+        *,
+        policy: str = "predictive",
+        idle_s: float | None = None,
+        takes_all: bool = False,
+        say: Callable[[str], None] = _unheard,
+    ) -> None:
+        self._context = context
+        self._home = context.home
+        self._policy = policy
+        self._idle_s = idle_s
+        self._takes_all = takes_all
+        self._say = say
+        self._fleet: LocalFleet = fleet_of(context)
+        self._courses: dict[str, Course] = {}
+        #: Jobs that could not go on; they are tried again where someone asks for them.
+        self._failed: set[str] = set()
+        self._next_look = 0.0
+        self._busy_at = time.monotonic()
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """Raises StoreBusyError where another process serves the home."""
+        with ExitStack() as stack:
+            stack.callback(self._fleet.close)
+            stack.enter_context(self._fleet.leases.server())
+            door = stack.enter_context(Door(Home(self._home), self._asked))
+            self._say(f"serving {self._home} at {door.path}")
+            stack.callback(self._close_courses)
+            self._fleet.shell(self._policy).run(self)
+
+    def stop(self) -> None:
+        """From any thread."""
+        self._stopped.set()
+
+    # What the shell asks
+
+    def take(self) -> Live | None:
+        self._reap()
+        if self._stopped.is_set() or time.monotonic() < self._next_look:
+            return None
+        for job in self._open_jobs():
+            live = self._begin(job)
+            if live is not None:
+                return live
+        self._next_look = time.monotonic() + _LOOK_S
+        return None
+
+    @property
+    def is_open(self) -> bool:
+        if self._courses:
+            self._busy_at = time.monotonic()
+        idle_s = time.monotonic() - self._busy_at
+        return not self._stopped.is_set() and (self._idle_s is None or idle_s < self._idle_s)
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    # How it does it
+
+    def _open_jobs(self) -> list[Job]:
+        return [
+            job
+            for job in reversed(self._fleet.store.jobs())
+            if job.state is JobState.RUNNING
+            and (self._takes_all or job.spec.terms.served)
+            and job.spec.source is not None
+            and job.job_id not in self._courses
+            and job.job_id not in self._failed
+        ]
+
+    def _begin(self, job: Job) -> Live | None:
+        assert job.spec.source is not None
+        context = BenchmarkContext.of_job(job, self._home)
+        told = f"job {job.job_id[:8]} ({job.spec.network.name})"
+        try:
+            course = Course(self._fleet, context, job.spec.source, _unwatched, closes=True)
+            self._courses[job.job_id] = course
+            course.take_up(job)
+        except StoreBusyError:  # the command that asked for it does it
+            self._forget(job.job_id)
+            return None
+        except TunefleetError as error:
+            self._forget(job.job_id)
+            self._failed.add(job.job_id)
+            self._say(f"{told} cannot go on: {error}")
+            return None
+        self._say(f"{told} begins, for {job.spec.terms.owner}")
+        lives = course.advance()
+        return next(iter(lives), None)
+
+    def _reap(self) -> None:
+        """Let go of the jobs that have ended."""
+        for job_id, course in list(self._courses.items()):
+            if not course.is_over:
+                continue
+            told = f"job {job_id[:8]} ({course.name})"
+            if course.error is not None:
+                self._failed.add(job_id)
+                self._say(f"{told} ended: {course.error}")
+            else:
+                self._say(f"{told} is done")
+            self._forget(job_id)
+
+    def _forget(self, job_id: str) -> None:
+        course = self._courses.pop(job_id, None)
+        if course is not None:
+            course.close()
+
+    def _close_courses(self) -> None:
+        for job_id in list(self._courses):
+            self._forget(job_id)
+
+    def _asked(self, asked: Question) -> Answer:
+        """What somebody at the door wants; in a thread of the door."""
+        if asked.verb == "stop":
+            self.stop()
+        elif asked.verb == "take":
+            self._failed -= set(asked.job_ids)
+            self._next_look = 0.0
+        return Answer(jobs=len(self._courses))
+
+
+def _unwatched(event: Event) -> None:
+    """Those who watch read the events that are kept."""
