@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tunefleet.artifacts.network import POOLED
-from tunefleet.artifacts.tensors import CPU, GPU, numpy_type
+from tunefleet.artifacts.tensors import CPU, GPU
 from tunefleet.artifacts.weights import read_weights, weights_path
 from tunefleet.compiler.code.build import is_memory, one_line
-from tunefleet.compiler.graph.winograd import fitting
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.device import DeviceDescription, RpcAddress
@@ -24,11 +23,11 @@ from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind, Timer
 from tunefleet.devices import reference_cuda
 from tunefleet.devices._base import Array, Network, Program, Runs
-from tunefleet.devices.local import CHECK_RUNS, LONG_RUN_S
 from tunefleet.devices.measuring import MeasuringDevice, clocked
+from tunefleet.devices.rpc_cpu import RemoteProgram, RemoteRuns
 from tunefleet.devices.rpc_gpu import RemoteGpuProgram, RemoteGpuRuns, remote_gpu
-from tunefleet.devices.rpc_session import NoAnswerError, RpcSession
-from tunefleet.devices.runners import copies_of, placed
+from tunefleet.devices.rpc_line import NoAnswerError
+from tunefleet.devices.rpc_session import RpcSession
 from tunefleet.errors import (
     DeviceError,
     ForeignError,
@@ -45,7 +44,6 @@ tvm = load_tvm()
 PATIENCE_S = 30.0
 #: What one call of a network may take.
 NETWORK_LIMIT_S = 300.0
-_NO_ROTATION_BYTES = 8
 
 T = TypeVar("T")
 
@@ -109,7 +107,7 @@ class RpcDevice(MeasuringDevice):
     def load(self, built: Built, limit_s: float) -> Program:
         if self._gpu is not None:
             return RemoteGpuProgram(self._open(), built, limit_s)
-        return _RemoteProgram(self._open(), built, limit_s)
+        return RemoteProgram(self._open(), built, limit_s)
 
     def network(self, path: str, entry: str) -> Network:
         return _RemoteNetwork(self, path, entry)
@@ -181,7 +179,7 @@ class RpcDevice(MeasuringDevice):
         gpu = self._described_gpu()
         if gpu is not None:
             return RemoteGpuRuns(self._open(), built, weights, limit_s, arguments, gpu)
-        return _RemoteRuns(self._open(), built, weights, limit_s, arguments)
+        return RemoteRuns(self._open(), built, weights, limit_s, arguments)
 
     def _reference(self, target: Target, directory: str) -> Built:
         gpu = self._described_gpu()
@@ -337,82 +335,3 @@ class _RemoteNetwork:
 
 def _fetched(session: RpcSession, tensor: Any) -> Any:
     return session.fetch(tensor, nbytes(tuple(tensor.shape), str(tensor.dtype)))
-
-
-class _RemoteRuns:
-    """Runs a program of a session, with copies of its weights in turn where they would be cold."""
-
-    def __init__(
-        self,
-        session: RpcSession,
-        built: Built,
-        weights: TaskWeights,
-        limit_s: float,
-        arguments: Sequence[Any],
-    ) -> None:
-        self._session = session
-        self._limit_s = limit_s
-        self._module, self._address = session.load(built.path)
-        copies = copies_of(built, weights)
-        cold = weights.arguments if copies else ()
-
-        def made() -> tuple[Any, list[Any]]:
-            # Also a weight has a tensor of its own: one small memory more, and one way for all.
-            own = [] if arguments else [session.random(*types) for types in built.args]
-            return _rotation(session, built, cold, copies), own
-
-        # Weights that another program has just read would not be cold.
-        key = None if copies or arguments else tuple(built.args)
-        self._rotation, own = session.kept(key, made)
-        self._arguments = list(arguments) or own
-
-    def __call__(self, *, number: int, repeat: int, preprocess: str) -> list[float]:
-        if preprocess:
-            evaluator = self._module.time_evaluator(
-                "main", self._session.device, number, repeat, f_preproc=preprocess
-            )
-            results = self._session.watched(lambda: evaluator(*self._arguments), self._limit_s)
-            return [float(s) for s in results.results]
-        return self._session.time(
-            self._address, number, repeat, self._limit_s, self._rotation, self._arguments
-        )
-
-
-def _rotation(session: RpcSession, built: Built, weights: Sequence[int], copies: int) -> Any:
-    """Memory with the copies of the weights, a region for each type; where those of the first copy
-    begin, -1 for other arguments; the step from copy to copy; how many there are."""
-    begins, step = placed(built, weights)
-    types = sorted({built.args[i][1] for i in begins})
-    memory = session.empty((max(len(types) * copies * step, _NO_ROTATION_BYTES),), "uint8")
-    for place, dtype in enumerate(types):
-        session.fill(memory, dtype, place * copies * step, copies * step)
-    starts = [
-        begins[i] + types.index(dtype) * copies * step if i in begins else -1
-        for i, (_, dtype) in enumerate(built.args)
-    ]
-    return memory, session.send(np.array(starts, np.int64)), step, copies
-
-
-class _RemoteProgram:
-    def __init__(self, session: RpcSession, built: Built, limit_s: float) -> None:
-        self._session = session
-        self._limit_s = limit_s
-        self._built = built
-        self._module, self._address = session.load(built.path)
-        self._rotation = _rotation(session, built, (), 0)
-
-    def run(self, arrays: Sequence[Array]) -> tuple[Array, float]:
-        types = self._built.args
-        pairs = zip(arrays, types, strict=True)
-        arguments = [self._session.send(fitting(a, shape)) for a, (shape, _) in pairs]
-        fastest = self._fastest(arguments, 1)
-        if fastest <= LONG_RUN_S:
-            fastest = min(fastest, self._fastest(arguments, CHECK_RUNS - 1))
-        shape, dtype = types[-1]
-        output = self._session.fetch(arguments[-1], nbytes(shape, dtype))
-        return np.asarray(output).astype(numpy_type(dtype), copy=False), fastest
-
-    def _fastest(self, arguments: Sequence[Any], repeat: int) -> float:
-        return min(
-            self._session.time(self._address, 1, repeat, self._limit_s, self._rotation, arguments)
-        )

@@ -6,10 +6,8 @@ import gc
 import itertools
 import os
 import posixpath
-import queue
 import secrets
 import signal
-import threading
 import time
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -17,22 +15,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tunefleet.compiler.code.build import one_line
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import nbytes
-from tunefleet.core.device import DeviceSpec, RpcAddress
-from tunefleet.devices import tracker
+from tunefleet.core.device import RpcAddress
 from tunefleet.devices._base import Transfers
-from tunefleet.devices.health import cause_of, health_of, unreachable
 from tunefleet.devices.probing import machine_of, probe_library
+from tunefleet.devices.rpc_line import NoAnswerError, RpcLine, connected
 from tunefleet.devices.runners import RANDOM_BYTES, random_array
-from tunefleet.errors import (
-    DeviceError,
-    ForeignError,
-    InternalError,
-    RetryElsewhereError,
-    raise_mistake,
-)
+from tunefleet.errors import DeviceError, InternalError, raise_mistake
 
 tvm = load_tvm()
 
@@ -44,53 +34,11 @@ IDLE_S = 600.0
 _ANSWER_S, _SLOWEST_BYTES_PER_S = 20.0, 100e3
 #: How long after the end of its time a program that hangs must have been ended.
 _GRACE_S = 10.0
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 2.0
-#: For which a server that a tracker lent before is waited for. It is free when its session ended.
-_SAME_S = 10.0
 _FILE_BYTES = 1 << 18
 #: Repeats that there is memory for from the beginning.
 _SECONDS = 64
 #: Any Linux has it: its header tells the machine where its server has no compiler to ask.
 _PROGRAM = "/proc/self/exe"
-
-
-class NoAnswerError(ForeignError):
-    """A call did not come back in its time: it may still hang in its thread."""
-
-
-class _Line:
-    """A thread that makes the calls of one session, so that who asks can stop waiting for one."""
-
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._work, daemon=True).start()
-
-    def call(self, function: Callable[[], T], limit_s: float) -> T:
-        """Raises NoAnswerError after `limit_s`; what the call gives later is dropped."""
-        values: list[T] = []
-        errors: list[BaseException] = []
-        ended = threading.Event()
-
-        def make() -> None:
-            try:
-                value = function()
-                if not ended.is_set():
-                    values.append(value)
-            except BaseException as error:
-                errors.append(error)
-            ended.set()
-
-        self._calls.put(make)
-        if not ended.wait(limit_s):
-            ended.set()
-            raise NoAnswerError
-        if errors:
-            raise errors.pop()  # or it would hold itself, and with it the session
-        return values[0]
-
-    def _work(self) -> None:
-        while True:
-            self._calls.get()()
 
 
 class RpcSession:
@@ -116,9 +64,9 @@ class RpcSession:
         gpu: int | None = None,
     ) -> None:
         self._transfers = transfers
-        self._line = _Line()
+        self._line = RpcLine()
         wanted = after.server if after else None
-        self._session, self.server = _connected(address, patience_s, away_s, self._line, wanted)
+        self._session, self.server = connected(address, patience_s, away_s, self._line, wanted)
         self._patterns: dict[str, Any] = {}
         self._kept: tuple[Hashable, Any] = (None, None)
         self._seconds: Any = None
@@ -333,73 +281,3 @@ class RpcSession:
 
 _TRIPLE = "target.llvm_get_system_triple"
 _WORK_PATH = "tvm.rpc.server.workpath"
-
-
-def _connected(
-    address: RpcAddress,
-    patience_s: float,
-    away_s: float,
-    line: _Line,
-    wanted: RpcAddress | None,
-) -> tuple[Any, RpcAddress]:
-    """A session of TVM's and its server; tried again, at growing intervals, until the patience
-    ends, or that with a server that takes no connection."""
-    started = time.monotonic()
-    ends = started + patience_s
-    wait_s = _FIRST_WAIT_S
-    while True:
-        left_s = max(ends - time.monotonic(), _FIRST_WAIT_S)
-        try:
-            server = _lent(address, left_s, wanted) if address.tracker else address
-            place = (server.host, server.port, server.key)
-            return line.call(lambda: tvm.rpc.connect(*place), left_s), server  # noqa: B023
-        except RetryElsewhereError:
-            raise
-        except NoAnswerError:
-            raise RetryElsewhereError(
-                f"{address.url} takes connections and answers none: another session has it, or it "
-                "hangs",
-                cure="wait for the other, or start the server again",
-            ) from None
-        except Exception as error:
-            if time.monotonic() + wait_s >= started + min(patience_s, away_s):
-                raise unreachable(address, _cause(address, error)) from error
-        time.sleep(wait_s)
-        wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
-
-
-def _lent(address: RpcAddress, wait_s: float, wanted: RpcAddress | None) -> RpcAddress:
-    """A server of a tracker, if possible the wanted one: others that it lends meanwhile are given
-    back. Raises RetryElsewhereError where none is free, and OSError or what no tracker says."""
-    others: list[RpcAddress] = []
-    try:
-        ends = time.monotonic() + min(wait_s, _SAME_S)
-        while wanted is not None:
-            try:
-                server = tracker.lent(address, max(ends - time.monotonic(), _FIRST_WAIT_S))
-            except tracker.NoneFreeError:
-                break
-            if (server.host, server.port) == (wanted.host, wanted.port):
-                return server
-            others.append(server)
-        return others.pop() if others else tracker.lent(address, wait_s)
-    except tracker.NoneFreeError:
-        raise RetryElsewhereError(
-            f"{address.url} lends no server: none is free",
-            cure="wait for who has them, or start another server",
-        ) from None
-    finally:
-        for other in others:
-            # It begins a session and ends it, after which the server offers itself anew.
-            health_of(DeviceSpec(rpc=other))
-
-
-def _cause(address: RpcAddress, error: Exception) -> str:
-    """Why nobody answers, where TVM only says that nobody does."""
-    if isinstance(error, OSError):
-        return cause_of(error)
-    try:
-        tracker.knock(address).close()
-    except OSError as refused:
-        return cause_of(refused)
-    return one_line(error)
