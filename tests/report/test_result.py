@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.core.figures import measured
 from tunefleet.core.result import SCHEMA, RunResult
 from tunefleet.errors import InputError
 from tunefleet.report import render_html
@@ -43,6 +44,14 @@ def test_a_ratio_of_an_earlier_version_that_was_disturbed_is_left_out() -> None:
     result = read_result(a_result() | {"disturbed": 0.91}, "artifact.json")
     assert [result.speedup, *(each.speedup for each in result.baselines)] == [None, None, None]
     assert result.why_no_speedup == "other programs took 91 % of the cores"
+
+
+def test_a_target_of_an_earlier_version_is_an_agreement() -> None:
+    written = RunResult(trials=4).measured_again([measured(5.0)]).to_dict()
+    written |= {"target_latency": {"target_ms": 4.0, "met": False, "missed_by": 0.25}}
+    agreement = read_result(written, "x").agreement
+    assert agreement is not None
+    assert agreement.text == "not met: best so far 5 ms, at most 4 ms agreed"
 
 
 def test_shares_of_a_part_of_the_tasks_are_left_out() -> None:

@@ -5,6 +5,8 @@ from html import escape
 
 import pytest
 
+from tests.core.figures import BUSY, measured
+from tunefleet.core.agreement import Agreed, judge
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.job import NOTHING_LEFT, NOTHING_TO_TUNE
 from tunefleet.core.network import SegmentCopies
@@ -15,7 +17,6 @@ from tunefleet.core.result import (
     Outside,
     OutsideSegment,
     RunResult,
-    TargetOutcome,
     TaskResult,
     to_json,
 )
@@ -24,12 +25,12 @@ from tunefleet.report import render_html
 from tunefleet.report.result import read_result
 from tunefleet.report.units import TIMES, UNKNOWN
 from tunefleet.report.words import (
+    agreement_text,
     device_text,
     figure_lines,
     outside_lines,
     ratio_text,
     slower_text,
-    target_text,
     toolchain_text,
     verdict,
 )
@@ -135,16 +136,14 @@ def test_a_part_that_was_tuned_is_counted() -> None:
     assert text.startswith("the tuned network (1 of 2 tasks tuned), verified")
 
 
-@pytest.mark.parametrize(
-    ("outcome", "text"),
-    [
-        (TargetOutcome(target_ms=4.0, met=True), "4.00 ms: met"),
-        (TargetOutcome(target_ms=4.0, met=False, missed_by=0.25), "4.00 ms: missed by 25.0 %"),
-        (TargetOutcome(target_ms=4.0, why_not_judged="busy"), "4.00 ms: not judged: busy"),
-    ],
-)
-def test_a_target_is_met_or_missed_by_how_much(outcome: TargetOutcome, text: str) -> None:
-    assert target_text(outcome) == text
+def test_an_agreement_that_was_not_judged_says_how_it_is() -> None:
+    met = judge(Agreed(latency_ms=4.0), [measured(3.9)])
+    busy = judge(Agreed(latency_ms=4.0), [measured(3.9, BUSY)])
+    assert met is not None
+    assert busy is not None
+    assert met.text == agreement_text(met, "a" * 32)
+    told = agreement_text(busy, "a" * 32)
+    assert f"{busy.text}; `tunefleet evaluate aaaaaaaa` judges it" == told
 
 
 def test_each_latency_is_explained_in_a_line() -> None:

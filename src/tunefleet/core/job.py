@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tunefleet.core.agreement import NOTHING_AGREED, Agreed
 from tunefleet.core.budget import Budget
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.ids import digest
@@ -73,6 +74,7 @@ class JobSpec:
     same job.
 
     `network` is what is known without an import; `source` is None in jobs of earlier versions.
+    `agreed` is what is agreed beside the target latency of the budget.
     """
 
     network: NetworkInfo
@@ -85,6 +87,13 @@ class JobSpec:
     kind: JobKind = JobKind.TUNE
     terms: JobTerms = JobTerms()
     collecting: Collecting | None = None
+    agreed: Agreed = NOTHING_AGREED
+
+    @property
+    def agreement(self) -> Agreed:
+        """What is agreed, with the target latency of the budget."""
+        target_s = self.budget.target_latency_s
+        return replace(self.agreed, latency_ms=target_s and target_s * 1e3)
 
     @property
     def preparation(self) -> Preparation:
@@ -105,6 +114,7 @@ class JobSpec:
                 self.toolchain.exact,
                 self.budget.parts,
                 self.settings.to_json(),
+                *self.agreed.parts,
             ]
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
+from tunefleet.core.agreement import JudgedAgreement
 from tunefleet.core.budget import Budget
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.network import SegmentCopies
@@ -13,7 +14,7 @@ from tunefleet.core.notebook import html_table
 from tunefleet.core.roofline import Bandwidth
 from tunefleet.core.statistics import Interval
 
-SCHEMA = "tunefleet-result/4"
+SCHEMA = "tunefleet-result/5"
 
 #: The largest figure that tables and pages can show.
 _MOST = 1e18
@@ -216,38 +217,6 @@ class StepTime:
         _check_figures(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetOutcome:
-    """Whether what is delivered reaches the job's target latency, judged on its latency end to end.
-
-    With several shapes the slowest counts. `met` is None where the latency was not measured
-    without disturbance, for the reason in `why_not_judged`. `missed_by` is how much longer than
-    the target it takes: 0.25 for a quarter.
-    """
-
-    target_ms: float
-    met: bool | None = None
-    missed_by: float | None = None
-    why_not_judged: str | None = None
-
-    def __post_init__(self) -> None:
-        _check_figures(self)
-
-
-def judged_target(target_ms: float, shapes: Sequence[MeasuredShape]) -> TargetOutcome:
-    """The outcome of a target latency; `shapes` is empty where nothing was measured."""
-    latencies = [shape.tuned_ms.median for shape in shapes if shape.tuned_ms is not None]
-    if not shapes or len(latencies) < len(shapes):
-        return TargetOutcome(target_ms=target_ms, why_not_judged="not measured end to end")
-    reasons = [shape.why_disturbed for shape in shapes if shape.why_disturbed]
-    if reasons:
-        return TargetOutcome(target_ms=target_ms, why_not_judged=reasons[0])
-    excess = max(latencies) / target_ms - 1
-    return TargetOutcome(
-        target_ms=target_ms, met=excess <= 0, missed_by=excess if excess > 0 else None
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RunResult(MeasuredShape):
     """Everything known about a run. A part that is not known yet is None or empty.
@@ -272,7 +241,7 @@ class RunResult(MeasuredShape):
     device: DeviceIdentity | None = None
     toolchain: ToolchainIdentity | None = None
     budget: Budget | None = None
-    target_latency: TargetOutcome | None = None
+    agreement: JudgedAgreement | None = None
     stopped: str | None = None
     trials: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
@@ -351,12 +320,12 @@ class RunResult(MeasuredShape):
 
     def measured_again(self, shapes: Sequence[MeasuredShape]) -> RunResult:
         """This result with the figures of a later measurement, at each of its shapes."""
-        target = self.target_latency
+        agreement = self.agreement
         return replace(
             self,
             **of_shape(shapes[0]),
             shapes=tuple(shapes) if len(shapes) > 1 else (),
-            target_latency=target and judged_target(target.target_ms, shapes),
+            agreement=agreement and agreement.judged_again(shapes, self.trials),
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from tunefleet.report.usage import usage
 from tunefleet.report.words import (
     HOW_MEASURED,
     STAGE_NAMES,
+    agreement_text,
     caches_text,
     device_text,
     difference_basis,
@@ -33,7 +34,6 @@ from tunefleet.report.words import (
     outside_lines,
     ratio_text,
     slower_text,
-    target_text,
     toolchain_text,
     verdict,
 )
@@ -181,7 +181,7 @@ def _conditions(result: RunResult) -> str:
         ("ISA", ", ".join(device.isa) if device else ""),
         ("toolchain", toolchain_text(result.toolchain) if result.toolchain else ""),
         ("budget", format_budget(result.budget) if result.budget else ""),
-        ("target latency", target_text(result.target_latency) if result.target_latency else ""),
+        ("agreed", agreement_text(result.agreement, result.run) if result.agreement else ""),
         ("stopped", _stopped(result)),
         ("reused", _reused(result)),
         ("difference", _difference(result)),

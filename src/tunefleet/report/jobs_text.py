@@ -80,7 +80,9 @@ def job_notes(jobs: Listing) -> Iterator[str]:
     """Why jobs are as they are, a line each: what a column has no room for."""
     for job in jobs:
         ratio = ratio_text(None, job.get("why_no_speedup"), str(job.get("run") or ""))
-        reasons = [str(job.get("reason") or ""), ratio]
+        agreement = job.get("agreement") or {}
+        agreed = f"agreed: {agreement['text']}" if agreement else ""
+        reasons = [str(job.get("reason") or ""), agreed, ratio]
         text = "; ".join(reason for reason in reasons if reason)
         if text:
             yield f"{job['job'][:8]}  {' '.join(text.split())}"

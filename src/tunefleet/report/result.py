@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tunefleet.core.agreement import Agreed, JudgedAgreement, judge
 from tunefleet.core.result import SCHEMA, Baseline, MeasuredShape, RunResult, TaskResult, of_shape
 from tunefleet.core.undisturbed import why_not_measurable
 from tunefleet.errors import InputError
@@ -31,6 +32,7 @@ def read_result(value: Mapping[str, Any], name: str) -> RunResult:
         **of_shape(_judged(result)),
         shapes=tuple(map(_judged, result.shapes)),
         tasks=_without_shares_of_a_part(result.tasks),
+        agreement=result.agreement or _target_of_earlier_versions(value, result),
         tuned_tasks=result.tuned_tasks or sum(each.trials > each.failed for each in result.tasks),
     )
 
@@ -56,6 +58,17 @@ def _of_this_version(value: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(difference, dict) and "untuned" in difference:
         known["difference"] = {"plain": difference["untuned"]} | difference
     return known
+
+
+def _target_of_earlier_versions(
+    value: Mapping[str, Any], result: RunResult
+) -> JudgedAgreement | None:
+    """They had nothing else that was agreed, under this name."""
+    target = value.get("target_latency")
+    if not isinstance(target, dict) or not target.get("target_ms"):
+        return None
+    agreed = Agreed(latency_ms=target["target_ms"])
+    return judge(agreed, result.measured_shapes, trials=result.trials)
 
 
 def _judged(shape: MeasuredShape) -> MeasuredShape:

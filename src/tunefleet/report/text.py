@@ -27,6 +27,7 @@ from tunefleet.report.units import (
 from tunefleet.report.words import (
     SHARE_OF_PEAK,
     STAGE_NAMES,
+    agreement_text,
     by_share,
     device_text,
     known_text,
@@ -34,7 +35,6 @@ from tunefleet.report.words import (
     ratio_text,
     slower_text,
     source_text,
-    target_text,
     tuned_text,
     verdict,
 )
@@ -71,9 +71,9 @@ def summary_table(result: RunResult) -> Table:
     ]
     if result.kernels_ms is not None:
         rows.append(("in kernels", format_latency(result.kernels_ms / 1e3)))
-    if result.target_latency is not None:
-        reached = "green" if result.target_latency.met else "yellow"
-        rows.append(("target latency", Text(target_text(result.target_latency), style=reached)))
+    if result.agreement is not None:
+        style = "green" if result.agreement.is_met else "yellow"
+        rows.append(("agreed", Text(agreement_text(result.agreement, result.run), style=style)))
     if result.delivered:
         good, text = verdict(result)
         rows.append(("delivered", Text(text, style="green" if good else "yellow")))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tunefleet.core.agreement import AgreementOutcome, JudgedAgreement
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.job import NOTHING_LEFT, NOTHING_TO_TUNE
-from tunefleet.core.result import RunResult, TargetOutcome, TaskResult
+from tunefleet.core.result import RunResult, TaskResult
 from tunefleet.core.statistics import Interval
 from tunefleet.core.undisturbed import NOT_MEASURABLE
 from tunefleet.report.units import (
@@ -91,14 +92,11 @@ def known_text(result: RunResult) -> str:
     return f"{format_share(result.known_share)} of the latency: {of} {have} a verified program"
 
 
-def target_text(outcome: TargetOutcome) -> str:
-    """Whether what is delivered reaches the target latency."""
-    text = format_latency(outcome.target_ms / 1e3)
-    if outcome.met is None:
-        return f"{text}: not judged: {outcome.why_not_judged}"
-    if outcome.met:
-        return f"{text}: met"
-    return f"{text}: missed by {format_share(outcome.missed_by)}"
+def agreement_text(agreement: JudgedAgreement, run: str) -> str:
+    """What became of what was agreed; `run` is the id that `evaluate` takes."""
+    if agreement.outcome is not AgreementOutcome.NOT_JUDGED:
+        return agreement.text
+    return f"{agreement.text}; `tunefleet evaluate {run[:8] or 'ID'}` judges it"
 
 
 def ratio_text(speedup: Interval | None, why: str | None, run: str) -> str:

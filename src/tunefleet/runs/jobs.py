@@ -10,7 +10,7 @@ from typing import Any
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job, JobState
-from tunefleet.core.result import RunResult
+from tunefleet.core.result import RunResult, to_json
 from tunefleet.core.step import StepKey, StepKind
 from tunefleet.errors import InputError
 from tunefleet.fleet.leases import Leases, jobs_held
@@ -175,6 +175,7 @@ def _described(
         "latency_ms": result.tuned_ms.median if result.tuned_ms else None,
         "speedup": result.speedup.median if result.speedup else None,
         "why_no_speedup": result.why_no_speedup,
+        "agreement": to_json(result.agreement),
         "run": result.run or None,
         "artifact": result.artifact,
     }

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tunefleet.artifacts.artifact import REPORT, TIMELINE
+from tunefleet.core.agreement import judge
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job
 from tunefleet.core.result import (
@@ -18,7 +19,6 @@ from tunefleet.core.result import (
     ResultNetwork,
     RunResult,
     StepTime,
-    judged_target,
     of_shape,
 )
 from tunefleet.core.roofline import Bandwidth
@@ -188,13 +188,14 @@ def _with_search(
         result.bandwidths,
     )
     known = {each.task.task_id for each in tasks if _is_known(each.task.task_id, store, job)}
-    target_s = job.spec.budget.target_latency_s
     steering = remarks(place.models, job.spec, [weighted.task for weighted in tasks])
     searched = replace(
         result,
         job=job.job_id,
         budget=job.spec.budget,
-        target_latency=judged_target(target_s * 1e3, result.measured_shapes) if target_s else None,
+        agreement=judge(
+            job.spec.agreement, result.measured_shapes, _difference(result), trials=len(trials)
+        ),
         trials=len(trials),
         failures=failures_by_kind(trials),
         failure_texts=failure_texts(trials),
@@ -212,6 +213,12 @@ def _with_search(
         *contradictions(searched),
     )
     return replace(searched, warnings=warnings)
+
+
+def _difference(result: RunResult) -> float | None:
+    """How far what is delivered is from the source framework."""
+    of = result.difference
+    return of.tuned if result.delivered == "tuned" else of.plain
 
 
 def _committed(store: Store, delivery: Delivery) -> _Committed:
