@@ -112,6 +112,16 @@ def test_code_for_a_processor_does_not_run_on_it(
     assert "is for a processor, and emulated GPU is a GPU" in ended.stderr
 
 
+def test_no_network_is_divided_over_it(emulated_gpu: dict[str, str], tmp_path: Path) -> None:
+    ended = run(
+        emulated_gpu, sys.executable, "-m", "tunefleet", "place", "zoo:tiny_cnn",
+        "--device", "local", "--device", "cuda:0", "--home", str(tmp_path),
+    )  # fmt: skip
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error: a network is divided over processors, and cuda:0 is a GPU; tune")
+
+
 def test_what_disturbs_it_is_warned_of(emulated_gpu: dict[str, str]) -> None:
     for said, more in (
         ("2 other processes on cuda:0", {"EMULATED_GPU_OTHERS": "2"}),

@@ -65,8 +65,8 @@ class Placing:
     one device, or none for this machine. `tell` hears what is done. To be closed, or used in a
     `with` block.
 
-    Raises InputError for fewer than two devices; JobError for a network that cannot be divided;
-    RetryElsewhereError where a device does not answer.
+    Raises InputError for a GPU and for fewer than two devices; JobError for a network that cannot
+    be divided; RetryElsewhereError where a device does not answer.
     """
 
     def __init__(
@@ -79,6 +79,12 @@ class Placing:
         precision: str = FLOAT32,
         calibrate: str | Path | None = None,
     ) -> None:
+        for name, context in contexts.items():
+            if device_spec(context).gpu is not None:
+                raise InputError(
+                    f"a network is divided over processors, and {name} is a GPU",
+                    cure=f"tune it for the GPU alone: tunefleet tune NETWORK --device {name}",
+                )
         if len(contexts) < 2:
             raise InputError(
                 "a network is divided over two devices or more", cure="give --device again"
