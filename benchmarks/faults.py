@@ -188,7 +188,7 @@ def _trials(scene: Scene) -> int:
 
     store = open_store(scene.home)
     try:
-        return sum(store.trial_count(job.job_id) for job in store.jobs())
+        return sum(store.records.trial_count(job.job_id) for job in store.jobs.page())
     finally:
         store.close()
 

@@ -137,7 +137,9 @@ def records(world: World) -> list[tuple[str, str]]:
     store = open_store(world.home)
     try:
         return sorted(
-            (job.job_id, str(trial)) for job in store.jobs() for trial in store.trials(job.job_id)
+            (job.job_id, str(trial))
+            for job in store.jobs.page()
+            for trial in store.records.trials(job.job_id)
         )
     finally:
         store.close()

@@ -78,11 +78,11 @@ def measured(home: Path, seed: int) -> dict[tuple[str, str], float]:
     from tunefleet.store import open_store
 
     with closing(open_store(home)) as store:
-        [job] = [j for j in store.jobs() if j.spec.settings.search.seed == seed]
+        [job] = [j for j in store.jobs.page() if j.spec.settings.search.seed == seed]
         return {
             (weighted.task.task_id, trial.candidate.candidate_id): trial.latency_s
-            for weighted in store.tasks(job.job_id)
-            for trial in store.trials(job.job_id, weighted.task.task_id)
+            for weighted in store.work.tasks(job.job_id)
+            for trial in store.records.trials(job.job_id, weighted.task.task_id)
             if trial.latency_s is not None
         }
 
@@ -94,7 +94,7 @@ def overlaps(home: Path) -> tuple[int, int]:
     from tunefleet.store import open_store
 
     with closing(open_store(home)) as store:
-        spans = store.stages_between(0.0, 1e12)
+        spans = store.work.stages_between(0.0, 1e12)
     pairs = [
         (one, other)
         for number, one in enumerate(spans)

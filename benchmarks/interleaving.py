@@ -71,8 +71,8 @@ class Bench:
         settings = replace(self.settings, search=replace(self.settings.search, seed=seed))
         spec = JobSpec(network.info, self.target, device_identity(), toolchain_identity(),
                        Budget(trials=trials), settings)  # fmt: skip
-        job = fleet.store.open_job(spec, job_id=f"{name}-{seed}", now=time.time())
-        fleet.store.put_tasks(job.job_id, network.tasks)
+        job = fleet.store.jobs.open(spec, job_id=f"{name}-{seed}", now=time.time())
+        fleet.store.work.put_tasks(job.job_id, network.tasks)
         return job
 
     def under(
@@ -107,8 +107,8 @@ class Bench:
         preparation = Preparation(source, spec.target, spec.device, spec.toolchain)
         delivery = Delivery(job.job_id, preparation, spec.settings, job)
         for kind in WINNERS:
-            fleet.store.commit_step(runner.run_step(StepRequest(kind, preparation, delivery)))
-        decided = fleet.store.winners(job.job_id)
+            fleet.store.work.commit_step(runner.run_step(StepRequest(kind, preparation, delivery)))
+        decided = fleet.store.records.winners(job.job_id)
         traces = {t: w.candidate.trace for t, (w, _) in decided.items() if w is not None}
         path = modules / file_name(name)
         compile_to(path, self.networks[name].module, self.target, traces)
@@ -150,7 +150,7 @@ class Bench:
                     key = StageKey(job.job_id, task_id, iteration, kind)
                     lane = JobTask(job, live.tasks[task_id])
                     run = runner.run(lane, key, plan.batch(task_id))
-                    fleet.store.commit(run)
+                    fleet.store.work.commit(run)
                     stages_s += run.seconds
                     if not plan.absorb(key, run.result, run.seconds):
                         break
@@ -166,10 +166,10 @@ def file_name(network: str) -> str:
 
 def busy(fleet: Any, jobs: list[Any], wall_s: float) -> dict[str, float]:
     """Share of the wall time in which a stage ran, by resource; trials; seconds of stages."""
-    runs = [run for job in jobs for run in fleet.store.stages(job.job_id)]
+    runs = [run for job in jobs for run in fleet.store.work.stages(job.job_id)]
     seconds = {r: sum(run.seconds for run in runs if run.resource_id == r)
                for r in ("host", "device")}  # fmt: skip
-    trials = sum(len(fleet.store.trials(job.job_id)) for job in jobs)
+    trials = sum(len(fleet.store.records.trials(job.job_id)) for job in jobs)
     return {
         "host": seconds["host"] / wall_s,
         "device": seconds["device"] / wall_s,

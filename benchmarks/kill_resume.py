@@ -281,24 +281,24 @@ def _contents(home: Path) -> dict[str, Contents]:
     store = open_store(home)
     found = {}
     try:
-        for job in store.jobs():
+        for job in store.jobs.page():
             programs = [
                 (weighted.task.task_id, trial.candidate.candidate_id)
-                for weighted in store.tasks(job.job_id)
-                for trial in store.trials(job.job_id, weighted.task.task_id)
+                for weighted in store.work.tasks(job.job_id)
+                for trial in store.records.trials(job.job_id, weighted.task.task_id)
             ]
-            keys = [run.key for run in store.stages(job.job_id)]
+            keys = [run.key for run in store.work.stages(job.job_id)]
             found[job.job_id] = Contents(
                 state=str(job.state),
-                trials=len(store.trials(job.job_id)),
+                trials=len(store.records.trials(job.job_id)),
                 programs=len(set(programs)),
                 stages=len(keys),
                 keys=len(set(keys)),
-                artifact=(store.summary(job.job_id) or {}).get("artifact"),
+                artifact=(store.jobs.summary(job.job_id) or {}).get("artifact"),
                 steps={
                     str(run.key.kind): run.started_at
                     for owner in (job.job_id, job.spec.preparation.id)
-                    for run in store.steps(owner)
+                    for run in store.work.steps(owner)
                 },
             )
     finally:

@@ -160,7 +160,7 @@ def _blamed(home: Path) -> list[str]:
         return []
     store = open_store(home)
     try:
-        trials = [trial for job in store.jobs() for trial in store.trials(job.job_id)]
+        trials = [trial for job in store.jobs.page() for trial in store.records.trials(job.job_id)]
     finally:
         store.close()
     return [trial.outcome.text for trial in trials if isinstance(trial.outcome, Failure)][:1]

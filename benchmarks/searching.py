@@ -101,8 +101,8 @@ def searched(
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as empty:
         fleet = LocalFleet(machine_layout().layout, home or Path(empty))
-        job = fleet.store.open_job(spec, job_id=uuid.uuid4().hex, now=time.time())
-        fleet.store.put_tasks(job.job_id, tasks)
+        job = fleet.store.jobs.open(spec, job_id=uuid.uuid4().hex, now=time.time())
+        fleet.store.work.put_tasks(job.job_id, tasks)
         started, began = time.perf_counter(), time.time()
         shell = fleet.shell()
         shell.submit(search_of(fleet.store, job, lambda event: None))
@@ -140,8 +140,8 @@ def ours(
     settings = TuneSettings(search=search, transfer=transfer)
     with searched(network, tasks, budget, settings, home) as done:
         job_id = done.job.job_id
-        runs = done.store.stages(job_id)
-        found = {w.task.task_id: done.store.trials(job_id, w.task.task_id) for w in tasks}
+        runs = done.store.work.stages(job_id)
+        found = {w.task.task_id: done.store.records.trials(job_id, w.task.task_id) for w in tasks}
         known = {
             w.task.task_id: known_records(done.store, JobTask(done.job, w.task), Tier.EXACT, 1)
             for w in tasks

@@ -131,9 +131,9 @@ def drive(name: str, budget: Any, search: Any) -> dict[str, Any]:
     settings = TuneSettings(transfer=False, search=search)
     with searched(name, [WeightedTask(task, 1)], budget, settings) as done:
         seconds = {str(kind): 0.0 for kind in StageKind}
-        for run in done.store.stages(done.job.job_id):
+        for run in done.store.work.stages(done.job.job_id):
             seconds[str(run.key.kind)] += run.seconds
-        found = done.store.trials(done.job.job_id)
+        found = done.store.records.trials(done.job.job_id)
     builds = sorted(t.build_s for t in found if t.build_s)
     measured = [t.outcome.latency_s for t in found if isinstance(t.outcome, Measurement)]
     return {

@@ -20,7 +20,7 @@ JOB = "c0ffee" + "0" * 26
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     store = open_store(tmp_path)
-    store.open_job(make_spec("net"), job_id=JOB, now=1.0)
+    store.jobs.open(make_spec("net"), job_id=JOB, now=1.0)
     store.close()
     return tmp_path
 
@@ -67,7 +67,7 @@ def test_an_unknown_job_is_refused(invoke: Invoke, home: Path, name: str) -> Non
 
 def test_a_job_that_is_over_cannot_be_cancelled(invoke: Invoke, home: Path) -> None:
     store = open_store(home)
-    store.finish(JOB, JobState.SUCCEEDED, {})
+    store.jobs.finish(JOB, JobState.SUCCEEDED, {})
     store.close()
     ended = invoke("cancel", JOB, "--home", str(home))
     assert ended.code == 2
@@ -78,6 +78,6 @@ def test_a_job_that_no_process_works_on_is_cancelled_at_once(invoke: Invoke, hom
     ended = invoke("cancel", JOB, "--home", str(home))
     assert (ended.code, ended.err) == (0, "")
     store = open_store(home)
-    assert [job.state for job in store.jobs()] == [JobState.CANCELLED]
+    assert [job.state for job in store.jobs.page()] == [JobState.CANCELLED]
     store.close()
     assert wanted(home) is ControlRequest.RUN

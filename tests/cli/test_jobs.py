@@ -26,9 +26,9 @@ SUMMARY = {
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     store = open_store(tmp_path)
-    store.open_job(make_spec("net"), job_id=JOB, now=1.0)
-    store.finish(JOB, JobState.SUCCEEDED, SUMMARY)
-    store.open_job(make_spec("other"), job_id="d" * 32, now=2.0)
+    store.jobs.open(make_spec("net"), job_id=JOB, now=1.0)
+    store.jobs.finish(JOB, JobState.SUCCEEDED, SUMMARY)
+    store.jobs.open(make_spec("other"), job_id="d" * 32, now=2.0)
     store.close()
     return tmp_path
 

@@ -23,7 +23,7 @@ def home(tmp_path: Path) -> Path:
 
 def _trials(home: Path) -> list[Trial]:
     with closing(open_store(home)) as store:
-        return store.trials("job")
+        return store.records.trials("job")
 
 
 def test_a_store_is_checked_copied_and_repaired(

@@ -47,8 +47,8 @@ def spec_of(imported: Any, trials: int, settings: TuneSettings = SETTINGS) -> Jo
 
 def open_job(store: Any, tiny: Any, trials: int, settings: TuneSettings = SETTINGS) -> Job:
     spec = spec_of(tiny, trials, settings)
-    job = store.open_job(spec, job_id=f"{len(store.jobs()):032d}", now=time.time())
-    store.put_tasks(job.job_id, tiny.tasks)
+    job = store.jobs.open(spec, job_id=f"{len(store.jobs.page()):032d}", now=time.time())
+    store.work.put_tasks(job.job_id, tiny.tasks)
     return job
 
 
@@ -79,7 +79,7 @@ def choose_winners(store: Any, machine: Any, job: Job) -> None:
     delivery = Delivery(job.job_id, preparation, spec.settings, job)
     for kind in WINNERS:
         runner = StageRunner(place_of(store, machine))
-        store.commit_step(runner.run_step(StepRequest(kind, preparation, delivery)))
+        store.work.commit_step(runner.run_step(StepRequest(kind, preparation, delivery)))
 
 
 def search(

@@ -74,11 +74,11 @@ def test_the_end_is_that_of_an_undisturbed_run(tiny: Any, seed: int) -> None:
             ending = shell.run()[job.job_id]
     assert len(done) >= 3
     assert ending.end is JobEnd.DONE
-    made = store.trials(job.job_id)
+    made = store.records.trials(job.job_id)
     assert len(made) == trials
     assert not [t for t in made if isinstance(t.outcome, Failure)], done
     assert len({t.candidate.candidate_id for t in made}) == trials
-    keys = [run.key for run in store.stages(job.job_id)]
+    keys = [run.key for run in store.work.stages(job.job_id)]
     assert len(set(keys)) == len(keys)
     # Every round but those of an exhausted space went through all its stages.
     of_kind = Counter(key.kind for key in keys)

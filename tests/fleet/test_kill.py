@@ -40,17 +40,17 @@ def test_killed_jobs_end_with_exactly_their_trials(tmp_path: Path) -> None:
         output = process.communicate(timeout=240)[0]
     assert output.count(f"all {TRIALS} trials are done") == 2
     store = open_store(tmp_path)
-    jobs = store.jobs()
-    trials = [store.trials(job.job_id) for job in jobs]
+    jobs = store.jobs.page()
+    trials = [store.records.trials(job.job_id) for job in jobs]
     measured = [
         {
             (w.task.task_id, t.candidate.candidate_id)
-            for w in store.tasks(job.job_id)
-            for t in store.trials(job.job_id, w.task.task_id)
+            for w in store.work.tasks(job.job_id)
+            for t in store.records.trials(job.job_id, w.task.task_id)
         }
         for job in jobs
     ]
-    keys = [run.key for job in jobs for run in store.stages(job.job_id)]
+    keys = [run.key for job in jobs for run in store.work.stages(job.job_id)]
     store.close()
     assert [len(of) for of in trials] == [TRIALS, TRIALS]
     assert [len(of) for of in measured] == [TRIALS, TRIALS]

@@ -41,20 +41,20 @@ def done(tiny: Any, machine: Any) -> Any:
 
 def test_exactly_the_trials_asked_for(done: Any) -> None:
     store, job, _ = done
-    assert len(store.trials(job.job_id)) == 30
+    assert len(store.records.trials(job.job_id)) == 30
 
 
 def test_no_candidate_is_measured_twice(done: Any) -> None:
     store, job, _ = done
-    for weighted in store.tasks(job.job_id):
-        trials = store.trials(job.job_id, weighted.task.task_id)
+    for weighted in store.work.tasks(job.job_id):
+        trials = store.records.trials(job.job_id, weighted.task.task_id)
         assert len({t.candidate.candidate_id for t in trials}) == len(trials)
 
 
 def test_every_task_is_tried(done: Any) -> None:
     store, job, _ = done
-    for weighted in store.tasks(job.job_id):
-        assert store.trials(job.job_id, weighted.task.task_id)
+    for weighted in store.work.tasks(job.job_id):
+        assert store.records.trials(job.job_id, weighted.task.task_id)
 
 
 def test_stages_of_a_lane_come_in_order(done: Any) -> None:
@@ -88,8 +88,8 @@ def test_a_finished_job_does_nothing_more(done: Any, machine: Any) -> None:
 def test_winners_are_verified(done: Any, machine: Any) -> None:
     store, job, _ = done
     choose_winners(store, machine, job)
-    winners = store.winners(job.job_id)
-    assert set(winners) == {t.task.task_id for t in store.tasks(job.job_id)}
+    winners = store.records.winners(job.job_id)
+    assert set(winners) == {t.task.task_id for t in store.work.tasks(job.job_id)}
     assert all(checks["verified"] for winner, checks in winners.values() if winner is not None)
     assert any(winner is not None for winner, _ in winners.values())
 
@@ -101,8 +101,8 @@ def test_a_later_job_starts_from_the_records(done: Any, tiny: Any, machine: Any)
     events = drive(store, machine, job)
     known = next(e for e in events if isinstance(e, LaneUpdated))
     assert known.known_s is not None
-    old = {t.candidate.candidate_id for t in store.trials(first.job_id) if t.latency_s}
-    assert not old & {t.candidate.candidate_id for t in store.trials(job.job_id)}
+    old = {t.candidate.candidate_id for t in store.records.trials(first.job_id) if t.latency_s}
+    assert not old & {t.candidate.candidate_id for t in store.records.trials(job.job_id)}
 
 
 def test_without_transfer_nothing_is_known(done: Any, tiny: Any, machine: Any) -> None:
@@ -119,7 +119,7 @@ def test_only_a_task_that_has_been_tuned_lends_its_schedule(
     store = MemoryStore()
     settings = replace(SETTINGS, search=replace(SETTINGS.search, pretrained=""))
     job = open_job(store, tiny, 99, settings)
-    tasks = [w.task for w in store.tasks(job.job_id)]
+    tasks = [w.task for w in store.work.tasks(job.job_id)]
     source, task = next(
         (a, b) for a, b in itertools.permutations(tasks, 2)
         if a.operator == b.operator and a.shapes.count("x") == b.shapes.count("x")
@@ -142,10 +142,10 @@ def test_only_a_task_that_has_been_tuned_lends_its_schedule(
 def test_records_of_another_device_are_not_reused_as_they_are(done: Any) -> None:
     store, job, _ = done
     other = replace(job.spec.device, key="another")
-    task_id = store.tasks(job.job_id)[0].task.task_id
-    found = store.records(task_id, other, job.spec.toolchain, tier=Tier.EXACT, limit=5)
+    task_id = store.work.tasks(job.job_id)[0].task.task_id
+    found = store.records.fastest(task_id, other, job.spec.toolchain, tier=Tier.EXACT, limit=5)
     assert found == []
-    assert store.records(task_id, other, job.spec.toolchain, tier=Tier.COMPATIBLE, limit=5)
+    assert store.records.fastest(task_id, other, job.spec.toolchain, tier=Tier.COMPATIBLE, limit=5)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_failing_candidate_is_a_failed_trial_and_the_run_goes_on(
     store = MemoryStore()
     job = open_job(store, tiny, 18, replace(SETTINGS, transfer=False))
     drive(store, machine, job)
-    outcomes = [t.outcome for t in store.trials(job.job_id)]
+    outcomes = [t.outcome for t in store.records.trials(job.job_id)]
     failed = [o for o in outcomes if isinstance(o, Failure)]
     assert len(outcomes) == 18
     assert failed
@@ -195,8 +195,10 @@ def test_a_wrong_program_never_wins(
 
     monkeypatch.setattr(machine.device, "call", wrong)
     choose_winners(store, machine, job)
-    assert {winner for winner, _ in store.winners(job.job_id).values()} == {None}
-    kinds = {t.outcome.kind for t in store.trials(job.job_id) if isinstance(t.outcome, Failure)}
+    assert {winner for winner, _ in store.records.winners(job.job_id).values()} == {None}
+    kinds = {
+        t.outcome.kind for t in store.records.trials(job.job_id) if isinstance(t.outcome, Failure)
+    }
     assert FailureKind.WRONG_ANSWER in kinds
 
 
@@ -207,7 +209,7 @@ def test_a_single_odd_reading_is_no_drift(
     monkeypatch.setattr(profile, "reference_latency", lambda place: next(readings))
     store = MemoryStore()
     drive(store, machine, open_job(store, tiny, 4, replace(SETTINGS, transfer=False)))
-    notes = [r.note for j in store.jobs() for r in store.stages(j.job_id) if r.note]
+    notes = [r.note for j in store.jobs.page() for r in store.work.stages(j.job_id) if r.note]
     assert notes[0] == "reference drift +1.0%"
 
 
@@ -219,9 +221,9 @@ def test_a_disturbed_batch_is_measured_again(
     store = MemoryStore()
     job = open_job(store, tiny, 4, replace(SETTINGS, transfer=False))
     drive(store, machine, job)
-    notes = [r.note for r in store.stages(job.job_id) if r.key.kind is StageKind.PROFILE]
+    notes = [r.note for r in store.work.stages(job.job_id) if r.key.kind is StageKind.PROFILE]
     assert notes[0] == "reference drift +0.1%, measured 2 times"
-    first = store.trials(job.job_id)[0].outcome
+    first = store.records.trials(job.job_id)[0].outcome
     assert isinstance(first, Measurement)
     assert first.drift == pytest.approx(0.001)
 
@@ -247,10 +249,10 @@ def test_libraries_that_are_gone_are_built_again_and_nothing_is_measured_twice(
     drive(store, machine, job)
     assert builds.count(builds[0]) == 2
     assert len(set(builds)) == len(builds) - 1
-    trials = store.trials(job.job_id)
+    trials = store.records.trials(job.job_id)
     assert len(trials) == 9
     assert all(isinstance(t.outcome, Measurement) for t in trials)
-    runs = {run.key: run for run in store.stages(job.job_id)}
+    runs = {run.key: run for run in store.work.stages(job.job_id)}
     assert runs[builds[0]].attempt == 2
     profiled = runs[replace(builds[0], kind=StageKind.PROFILE)]
     assert profiled.attempt == 2
@@ -266,13 +268,13 @@ def test_a_store_that_another_process_holds_ends_the_search(
     def locked(*_: Any, **__: Any) -> Any:
         raise StoreBusyError("the store is locked by another process", cure="try again")
 
-    monkeypatch.setattr(store, "commit", locked)
+    monkeypatch.setattr(store.work, "commit", locked)
     with pytest.raises(StoreBusyError):
         drive(store, machine, job)
 
 
 def test_no_record_holds_a_path_of_this_machine(done: Any) -> None:
     store, job, _ = done
-    for run in store.stages(job.job_id):
+    for run in store.work.stages(job.job_id):
         if isinstance(run.result, BuildResult):
             assert not any("/" in built.path for built in run.result.built)

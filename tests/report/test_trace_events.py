@@ -32,7 +32,7 @@ def trace() -> dict[str, Any]:
         "started_at": T0 - 4,
         "seconds": 3,
     }
-    store.finish(MINE, JobState.SUCCEEDED, {"steps": [step]})
+    store.jobs.finish(MINE, JobState.SUCCEEDED, {"steps": [step]})
     return trace_events(build_timeline(store, find_job(store, MINE)))
 
 

@@ -62,7 +62,7 @@ def until_saved(home: Path, precision: str) -> dict[str, Any]:
         network = session.from_network("zoo:tiny_cnn", precision=precision)
         result = network.autotune(trials=4, settings=SETTINGS).build().save().result()
     store = open_store(home)
-    tasks = [weighted.task for weighted in store.tasks(store.jobs()[0].job_id)]
+    tasks = [weighted.task for weighted in store.work.tasks(store.jobs.page()[0].job_id)]
     store.close()
     return {
         "network": result.network.name,

@@ -39,7 +39,7 @@ def ran(
     run = v.run_of(
         RESULTS[StageKind(kind)], job, "t", iteration, seconds=end - start, started_at=T0 + start
     )
-    store.commit(replace(run, resource_id=on, attempt=attempt))
+    store.work.commit(replace(run, resource_id=on, attempt=attempt))
 
 
 def whole_round(store: Store, start: float, *, job: str = MINE, iteration: int = 0) -> None:

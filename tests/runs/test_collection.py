@@ -48,7 +48,7 @@ def check_written(home: Path, job_ids: list[str], trials: int) -> None:
 
     store = open_store(home)
     try:
-        jobs = [job for job in store.jobs() if job.job_id in job_ids]
+        jobs = [job for job in store.jobs.page() if job.job_id in job_ids]
         count = write_jobs(home / "records.parquet", store, jobs)
     finally:
         store.close()
@@ -91,11 +91,11 @@ def check_features(home: Path) -> None:
                 w.task.task_id,
                 completed(w.task.program, job.spec.target, trial.candidate.trace),
             ): unpack(trial.candidate.features)
-            for job in store.jobs()
-            for w in store.tasks(job.job_id)
-            for trial in store.trials(job.job_id, w.task.task_id)
+            for job in store.jobs.page()
+            for w in store.work.tasks(job.job_id)
+            for trial in store.records.trials(job.job_id, w.task.task_id)
         }
-        write_jobs(home / "all.parquet", store, reversed(store.jobs()))
+        write_jobs(home / "all.parquet", store, reversed(store.jobs.page()))
     finally:
         store.close()
     records = read_records(
@@ -132,9 +132,9 @@ def test_every_task_gets_its_programs_once_also_when_interrupted(tmp_path: Path)
     store = open_store(tmp_path)
     try:
         trials = [
-            (w.task.task_id, len(store.trials(job.job_id, w.task.task_id)))
-            for job in store.jobs()
-            for w in store.tasks(job.job_id)
+            (w.task.task_id, len(store.records.trials(job.job_id, w.task.task_id)))
+            for job in store.jobs.page()
+            for w in store.work.tasks(job.job_id)
         ]
     finally:
         store.close()
@@ -167,8 +167,8 @@ def test_only_what_tensor_instructions_compute_is_collected_when_asked(tmp_path:
     assert gathered.trials >= 6
     store = open_store(tmp_path)
     try:
-        (job,) = store.jobs()
-        operators = {w.task.operator for w in store.tasks(job.job_id)}
+        (job,) = store.jobs.page()
+        operators = {w.task.operator for w in store.work.tasks(job.job_id)}
         write_jobs(tmp_path / "records.parquet", store, [job])
     finally:
         store.close()

@@ -67,7 +67,7 @@ def test_two_devices_take_the_batches_of_one_job(small: Path, tmp_path: Path) ->
     measured = {e.resource_id for e in started if e.key.kind is StageKind.PROFILE}
     assert measured == {"board-0", "board-1"}
     store = open_store(tmp_path)
-    (job,) = store.jobs()
+    (job,) = store.jobs.page()
     store.close()
     assert job.spec.device == context.device
     # This very machine stands behind both: its records are those of this machine.
@@ -172,7 +172,7 @@ def test_no_job_begins_where_no_device_can_be_reached(tmp_path: Path) -> None:
     with pytest.raises(RetryElsewhereError, match=f"{url} is not there: connection refused"):
         tune(["zoo:tiny_cnn"], context=context, trials=1)
     with contextlib.closing(open_store(tmp_path)) as store:
-        assert store.jobs() == []
+        assert store.jobs.page() == []
 
 
 def test_a_device_that_nobody_named_is_told(tmp_path: Path) -> None:

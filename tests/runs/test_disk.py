@@ -29,9 +29,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     for job in ("open", "ended"):
         place = str(home.quantized / f"network-of-{job}" / "net.onnx")
         spec = replace(make_spec(job), source=NetworkSource(place, job, "digest"))
-        store.open_job(spec, job_id=job, now=1.0)
+        store.jobs.open(spec, job_id=job, now=1.0)
         write(home.objects / job / "module.so", 1000)
-    store.finish("ended", JobState.SUCCEEDED, {})
+    store.jobs.finish("ended", JobState.SUCCEEDED, {})
     store.close()
     for name in ("open", "ended", "artifact", "nobody"):
         write(home.quantized / f"network-of-{name}" / "net.onnx", 100, old=True)

@@ -31,8 +31,8 @@ def evaluation(shape: MeasuredShape) -> Evaluation:
 def home(tmp_path: Path) -> Path:
     """A home with a job whose end was disturbed."""
     store = open_store(tmp_path)
-    store.open_job(make_spec(), job_id=RUN, now=0.0)
-    store.finish(RUN, JobState.SUCCEEDED, disturbed().to_dict())
+    store.jobs.open(make_spec(), job_id=RUN, now=0.0)
+    store.jobs.finish(RUN, JobState.SUCCEEDED, disturbed().to_dict())
     store.close()
     return tmp_path
 
@@ -58,7 +58,7 @@ def in_artifact(artifact: Artifact) -> float | None:
 
 def in_jobs(home: Path) -> float | None:
     store = open_store(home)
-    speedup = store.summary(RUN)["speedup"]
+    speedup = store.jobs.summary(RUN)["speedup"]
     store.close()
     return None if speedup is None else float(speedup["median"])
 

@@ -31,8 +31,8 @@ def home(tmp_path: Path) -> Path:
     """Two jobs, with a trial each."""
     store = open_store(tmp_path)
     for number, job in enumerate((FIRST, SECOND)):
-        store.open_job(make_spec(f"net{number}"), job_id=job, now=1.0 + number)
-        store.put_tasks(job, [make_task()])
+        store.jobs.open(make_spec(f"net{number}"), job_id=job, now=1.0 + number)
+        store.work.put_tasks(job, [make_task()])
         commit_measured(store, {job: 1e-3}, job_id=job)
     store.close()
     return tmp_path
@@ -77,7 +77,7 @@ def test_a_delivered_job_waits_for_the_others_of_its_command() -> None:
 
 def test_jobs_are_listed_by_state_and_newest_first(home: Path) -> None:
     store = open_store(home)
-    store.finish(
+    store.jobs.finish(
         FIRST,
         JobState.SUCCEEDED,
         {"tuned_ms": {"median": 1.5, "low": 1.5, "high": 1.5}, "run": FIRST},
@@ -111,7 +111,7 @@ def test_a_running_job_is_not_removed_and_none_beside_it(home: Path) -> None:
 
 def test_only_a_job_that_no_process_works_on_is_cancelled_here(home: Path) -> None:
     store = open_store(home)
-    second, first = store.jobs()
+    second, first = store.jobs.page()
     store.close()
     with working_on(home, first.spec.network.name):
         assert not cancel_interrupted(home, first)

@@ -135,7 +135,7 @@ def test_a_new_job_takes_the_place_of_one_that_was_interrupted(small: Path, tmp_
         with pytest.raises(StepOrderError, match="run needs save first"):
             session.build().run()
     store = open_store(tmp_path)
-    states = {job.job_id: job.state for job in store.jobs()}
+    states = {job.job_id: job.state for job in store.jobs.page()}
     store.close()
     assert states.pop(str(first)) is JobState.FAILED
     assert [*states.values()] == [JobState.RUNNING]
@@ -393,7 +393,7 @@ def test_a_job_is_paused_and_cancelled_while_it_is_delivered(small: Path, tmp_pa
     ):
         session.from_network(small).autotune(trials=9, settings=SETTINGS).build()
     assert any(isinstance(event, JobContinued) for event in told)
-    assert [job.state for job in store.jobs()] == [JobState.CANCELLED]
+    assert [job.state for job in store.jobs.page()] == [JobState.CANCELLED]
     store.close()
 
 

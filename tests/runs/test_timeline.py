@@ -40,7 +40,7 @@ def ended(store: Any, job: str, *steps: tuple[str, str, float, float]) -> None:
         {"step": step, "resource": on, "attempt": 1, "started_at": T0 + start, "seconds": s}
         for step, on, start, s in steps
     ]
-    store.finish(job, JobState.SUCCEEDED, {"steps": told})
+    store.jobs.finish(job, JobState.SUCCEEDED, {"steps": told})
 
 
 def times(found: dict[str, Any]) -> list[tuple[str, float, float]]:
@@ -183,7 +183,7 @@ def test_steps_of_jobs_that_have_ended_are_drawn(store: Any) -> None:
 def test_steps_of_a_job_that_runs_are_drawn_as_committed(store: Any) -> None:
     whole_round(store, 10.0)
     key = StepKey(MINE, StepKind.COMPILE)
-    store.commit_step(StepRun(key, Compiled(""), T0 + 18.0, 2.0, (), "host 1", 3))
+    store.work.commit_step(StepRun(key, Compiled(""), T0 + 18.0, 2.0, (), "host 1", 3))
     found = trace(store)
     assert ("compile", 8.0, 10.0) in times(found)
     assert found["jobs"][0]["stages"]["steps"] == 1
@@ -222,7 +222,7 @@ def test_a_run_without_a_whole_round_cannot_be_replayed(store: Any) -> None:
 
 @pytest.mark.parametrize("name", ["aaaaaa", MINE, "c0ffee", "c0ffee" + "0" * 26])
 def test_a_run_is_found_by_the_start_of_its_job_or_run_id(store: Any, name: str) -> None:
-    store.finish(MINE, JobState.SUCCEEDED, {"run": "c0ffee" + "0" * 26})
+    store.jobs.finish(MINE, JobState.SUCCEEDED, {"run": "c0ffee" + "0" * 26})
     assert find_job(store, name).job_id == MINE
 
 

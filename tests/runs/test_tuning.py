@@ -79,7 +79,7 @@ def test_observers_hear_of_their_own_network_only(tuned: Any) -> None:
 def test_stages_of_both_jobs_ran_side_by_side(tuned: Any) -> None:
     _, _, home = tuned
     store = open_store(home)
-    runs = [run for job in store.jobs() for run in store.stages(job.job_id)]
+    runs = [run for job in store.jobs.page() for run in store.work.stages(job.job_id)]
     store.close()
     host = [r for r in runs if r.resource_id == "host"]
     device = [r for r in runs if r.resource_id == "device"]
@@ -114,8 +114,8 @@ def test_what_was_delivered_and_not_told_is_told_by_the_same_command(
 
     def ends() -> set[JobState]:
         with closing(open_store(again)) as store:
-            assert len(store.jobs()) == 2
-            return {job.state for job in store.jobs()}
+            assert len(store.jobs.page()) == 2
+            return {job.state for job in store.jobs.page()}
 
     with pytest.raises(KeyboardInterrupt):
         tune_again()
@@ -203,7 +203,7 @@ def test_a_cancelled_network_says_so_and_the_other_is_delivered(
     assert "cancelled by its user" in str(first.error)
     assert second.result is not None
     store = open_store(tmp_path)
-    states = {job.job_id: job.state for job in store.jobs()}
+    states = {job.job_id: job.state for job in store.jobs.page()}
     store.close()
     assert states.pop(jobs[0]) is JobState.CANCELLED
     assert [*states.values()] == [JobState.SUCCEEDED]

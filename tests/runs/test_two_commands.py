@@ -34,8 +34,8 @@ def test_no_stage_of_one_command_runs_while_the_other_measures(tmp_path: Path) -
         errors = [process.communicate(timeout=400)[1] for process in (one, two)]
     assert [one.returncode, two.returncode] == [0, 0], errors
     with closing(open_store(tmp_path)) as store:
-        first, second = store.jobs()
-        spans = store.stages_between(0.0, 1e12)
+        first, second = store.jobs.page()
+        spans = store.work.stages_between(0.0, 1e12)
         assert store.coordination.claims() == []
     of_first = [span for span in spans if span.key.job_id == first.job_id]
     of_second = [span for span in spans if span.key.job_id == second.job_id]

@@ -115,7 +115,7 @@ def commit_trials(store: MemoryStore, task_id: str, count: int = 5) -> None:
     chosen = tuple(v.cand(name, features=FEATURES) for name in names)
     measured = tuple(Profiled(name, v.measured(), 0.25) for name in names)
     for result in (SelectResult(chosen), BuildResult(v.built(*names)), ProfileResult(measured)):
-        store.commit(v.run_of(result, task_id=task_id))
+        store.work.commit(v.run_of(result, task_id=task_id))
 
 
 class Asked:
@@ -136,9 +136,9 @@ def test_a_job_searches_with_its_model_where_that_has_learned_the_kind(
 ) -> None:
     store, asked = MemoryStore(), Asked(tmp_path)
     spec = with_model(models, FLOATS)
-    job = store.open_job(spec, job_id="job", now=1.0)
+    job = store.jobs.open(spec, job_id="job", now=1.0)
     floats, integers = tasks_of("float32", "int8")
-    store.put_tasks("job", [floats, integers])
+    store.work.put_tasks("job", [floats, integers])
     runner = StageRunner(Workplace(store, asked, Home(tmp_path)))  # type: ignore[arg-type]
     for weighted in (floats, integers):
         key = StageKey("job", weighted.task.task_id, 0, StageKind.SELECT)

@@ -29,8 +29,8 @@ def main(path: str, first: int, count: int) -> None:
     for iteration in range(first, first + count):
         chosen = tuple(v.cand(n, features=b"f" * 4096) for n in names(iteration))
         measured = tuple(Profiled(n, v.measured(*[1e-3] * 20), 0.1) for n in names(iteration))
-        store.commit(v.run_of(SelectResult(chosen), iteration=iteration), elapsed_s=iteration)
-        mine = store.commit(v.run_of(ProfileResult(measured), iteration=iteration))
+        store.work.commit(v.run_of(SelectResult(chosen), iteration=iteration), elapsed_s=iteration)
+        mine = store.work.commit(v.run_of(ProfileResult(measured), iteration=iteration))
         print(iteration, int(mine), flush=True)
     store.close()
 

@@ -161,26 +161,26 @@ class Leases:
 class Fencing:
     def test_a_commit_under_a_lease_counts(self, store: Any, job: str) -> None:
         lease = store.coordination.acquire(claim("a", "core 0"), LONG_S)
-        assert store.commit(v.run_of(SelectResult((v.cand("x"),))), leases=[lease])
-        assert store.commit_step(step(StepKind.VERIFY), leases=[lease])
+        assert store.work.commit(v.run_of(SelectResult((v.cand("x"),))), leases=[lease])
+        assert store.work.commit_step(step(StepKind.VERIFY), leases=[lease])
 
     def test_a_commit_under_a_lost_lease_leaves_no_trace(self, store: Any, job: str) -> None:
         v.commit_measured(store, {"x": 1e-3})
-        before = (store.stages(job), store.trials(job), store.jobs())
+        before = (store.work.stages(job), store.records.trials(job), store.jobs.page())
         lease = lost_lease(store)
         late = v.run_of(SelectResult((v.cand("y"),)), iteration=1)
         with pytest.raises(LeaseLostError):
-            store.commit(late, elapsed_s=99.0, leases=[lease])
+            store.work.commit(late, elapsed_s=99.0, leases=[lease])
         again = v.run_of(ProfileResult((Profiled("x", v.measured(2e-3), 0.25),)))
         with pytest.raises(LeaseLostError):
-            store.commit(again, again=True, leases=[lease])
-        assert before == (store.stages(job), store.trials(job), store.jobs())
-        assert store.stage(StageKey(job, "t", 1, StageKind.SELECT)) is None
+            store.work.commit(again, again=True, leases=[lease])
+        assert before == (store.work.stages(job), store.records.trials(job), store.jobs.page())
+        assert store.work.stage(StageKey(job, "t", 1, StageKind.SELECT)) is None
 
     def test_a_step_under_a_lost_lease_leaves_no_trace(self, store: Any) -> None:
         with pytest.raises(LeaseLostError):
-            store.commit_step(step(StepKind.VERIFY), leases=[lost_lease(store)])
-        assert store.steps(step(StepKind.VERIFY).key.owner) == []
+            store.work.commit_step(step(StepKind.VERIFY), leases=[lost_lease(store)])
+        assert store.work.steps(step(StepKind.VERIFY).key.owner) == []
 
 
 class Requests:
@@ -193,13 +193,13 @@ class Requests:
             assert store.coordination.wanted(job) is request
 
     def test_a_request_is_of_one_job(self, store: Any, job: str) -> None:
-        store.open_job(v.make_spec("other"), job_id="other", now=1.0)
+        store.jobs.open(v.make_spec("other"), job_id="other", now=1.0)
         store.coordination.ask(job, ControlRequest.PAUSE)
         assert store.coordination.wanted("other") is ControlRequest.RUN
 
     def test_a_removed_job_leaves_no_request(self, store: Any, job: str) -> None:
         store.coordination.ask(job, ControlRequest.PAUSE)
-        store.remove_job(job)
+        store.jobs.remove(job)
         v.open_with_task(store, job)
         assert store.coordination.wanted(job) is ControlRequest.RUN
 

@@ -105,7 +105,7 @@ class EventLog:
         v.open_with_task(store, "other", task_id="u")
         store.events.append("job", 0.0, [Note("x")])
         last = store.events.last()
-        store.remove_job("job")
+        store.jobs.remove("job")
         assert store.events.page() == []
         store.events.append("other", 0.0, [Note("y")])
         assert store.events.last() > last

@@ -22,7 +22,7 @@ from . import values as v
 
 def record_ids(store: Any, tier: Tier = Tier.EXACT, limit: int = 9, **asked: Any) -> list[str]:
     device, toolchain = asked.get("device", v.DEVICE), asked.get("toolchain", v.TOOLCHAIN)
-    found = store.records("t", device, toolchain, tier=tier, limit=limit)
+    found = store.records.fastest("t", device, toolchain, tier=tier, limit=limit)
     return [record.candidate.candidate_id for record in found]
 
 
@@ -36,15 +36,15 @@ class Records:
     def test_a_record_says_who_measured_what(self, store: Any, job: str) -> None:
         v.commit_measured(store, {"a": 1e-3})
         expected = Record("t", "job", v.cand("a"), v.measured(1e-3), v.DEVICE, v.TOOLCHAIN)
-        found = store.records("t", v.DEVICE, v.TOOLCHAIN, tier=Tier.EXACT, limit=1)
+        found = store.records.fastest("t", v.DEVICE, v.TOOLCHAIN, tier=Tier.EXACT, limit=1)
         assert [expected] == found
 
     def test_rank_is_the_low_quantile(self, store: Any, job: str) -> None:
-        store.commit(v.run_of(SelectResult((v.cand("steady"), v.cand("lucky")))))
+        store.work.commit(v.run_of(SelectResult((v.cand("steady"), v.cand("lucky")))))
         steady, lucky = v.measured(*[2.0] * 20), v.measured(1.0, *[3.0] * 19)
         both = (Profiled("lucky", lucky, 0.1), Profiled("steady", steady, 0.1))
         run = v.run_of(ProfileResult(both))
-        store.commit(run)
+        store.work.commit(run)
         assert record_ids(store) == ["steady", "lucky"]
 
     def test_equals_come_in_the_order_of_commit(self, store: Any, job: str) -> None:
@@ -62,7 +62,7 @@ class Records:
         for job_id, latency_s in (("one", 3e-3), ("two", 1e-3), ("three", 2e-3)):
             v.open_with_task(store, job_id)
             v.commit_measured(store, {"a": latency_s}, job_id=job_id)
-        found = store.records("t", v.DEVICE, v.TOOLCHAIN, tier=Tier.EXACT, limit=9)
+        found = store.records.fastest("t", v.DEVICE, v.TOOLCHAIN, tier=Tier.EXACT, limit=9)
         assert [(r.job_id, r.measurement.latency_s) for r in found] == [("two", 1e-3)]
 
     @pytest.mark.parametrize(
@@ -124,60 +124,60 @@ class Records:
 
 class Winners:
     def test_none_before_the_selection(self, store: Any, job: str) -> None:
-        assert store.winners(job) == {}
+        assert store.records.winners(job) == {}
 
     def test_a_winner_and_a_default_read_back(self, store: Any, job: str) -> None:
         winner = v.make_trial("a", 1e-3)
-        store.select_winner(job, "t", winner, {"max_error": 1e-6, "rounds": [1, 2]})
-        store.select_winner(job, "u", None, "nothing was faster")
+        store.records.select_winner(job, "t", winner, {"max_error": 1e-6, "rounds": [1, 2]})
+        store.records.select_winner(job, "u", None, "nothing was faster")
         checks = {"max_error": 1e-6, "rounds": [1, 2]}
         expected = {"t": (winner, checks), "u": (None, "nothing was faster")}
-        assert expected == store.winners(job)
+        assert expected == store.records.winners(job)
 
     def test_its_measurement_may_be_newer_than_its_trial(self, store: Any, job: str) -> None:
         v.commit_measured(store, {"a": 1e-3})
-        again = replace(store.trials(job)[0], outcome=v.measured(1.1e-3, 1.2e-3))
-        store.select_winner(job, "t", again, None)
-        assert {"t": (again, None)} == store.winners(job)
-        assert [t.latency_s for t in store.trials(job)] == [1e-3]
+        again = replace(store.records.trials(job)[0], outcome=v.measured(1.1e-3, 1.2e-3))
+        store.records.select_winner(job, "t", again, None)
+        assert {"t": (again, None)} == store.records.winners(job)
+        assert [t.latency_s for t in store.records.trials(job)] == [1e-3]
 
     def test_repeating_replaces_the_entry(self, store: Any, job: str) -> None:
-        store.select_winner(job, "t", v.make_trial("a", 1e-3), 1)
-        store.select_winner(job, "t", v.make_trial("b", 2e-3), 2)
-        assert {"t": (v.make_trial("b", 2e-3), 2)} == store.winners(job)
+        store.records.select_winner(job, "t", v.make_trial("a", 1e-3), 1)
+        store.records.select_winner(job, "t", v.make_trial("b", 2e-3), 2)
+        assert {"t": (v.make_trial("b", 2e-3), 2)} == store.records.winners(job)
 
     def test_winners_are_of_their_job(self, store: Any, job: str) -> None:
         v.open_with_task(store, "other")
-        store.select_winner("other", "t", v.make_trial("a", 1e-3), None)
-        assert store.winners(job) == {}
+        store.records.select_winner("other", "t", v.make_trial("a", 1e-3), None)
+        assert store.records.winners(job) == {}
 
     def test_a_failed_trial_cannot_win(self, store: Any, job: str) -> None:
         with pytest.raises(InputError, match="failed"):
-            store.select_winner(job, "t", Trial(v.cand("a"), 0, v.WRONG), None)
+            store.records.select_winner(job, "t", Trial(v.cand("a"), 0, v.WRONG), None)
 
     def test_checks_are_json(self, store: Any, job: str) -> None:
         with pytest.raises(InputError, match="checks"):
-            store.select_winner(job, "t", None, object())
+            store.records.select_winner(job, "t", None, object())
 
     def test_the_fastest_of_all_jobs_stands_in_the_best_only_table(self, store: Any) -> None:
         for job_id, latency_s in (("one", 2e-3), ("two", 1e-3), ("three", 3e-3)):
             v.open_with_task(store, job_id)
-            store.select_winner(job_id, "t", v.make_trial("of " + job_id, latency_s), None)
+            store.records.select_winner(job_id, "t", v.make_trial("of " + job_id, latency_s), None)
         expected = Record("t", "two", v.cand("of two"), v.measured(1e-3), v.DEVICE, v.TOOLCHAIN)
-        assert expected == store.best("t", v.DEVICE, v.TOOLCHAIN)
+        assert expected == store.records.best("t", v.DEVICE, v.TOOLCHAIN)
 
     def test_each_device_and_toolchain_has_a_best_of_its_own(self, store: Any) -> None:
         v.open_with_task(store, "here")
         v.open_with_task(store, "there", device=v.SISTER)
-        store.select_winner("here", "t", v.make_trial("a", 2e-3), None)
-        store.select_winner("there", "t", v.make_trial("b", 1e-3), None)
-        assert store.best("t", v.DEVICE, v.TOOLCHAIN).job_id == "here"
-        assert store.best("t", v.SISTER, v.TOOLCHAIN).job_id == "there"
-        assert store.best("t", v.DEVICE, v.PATCHED) is None
+        store.records.select_winner("here", "t", v.make_trial("a", 2e-3), None)
+        store.records.select_winner("there", "t", v.make_trial("b", 1e-3), None)
+        assert store.records.best("t", v.DEVICE, v.TOOLCHAIN).job_id == "here"
+        assert store.records.best("t", v.SISTER, v.TOOLCHAIN).job_id == "there"
+        assert store.records.best("t", v.DEVICE, v.PATCHED) is None
 
     def test_a_default_enters_no_best(self, store: Any, job: str) -> None:
-        store.select_winner(job, "t", None, None)
-        assert store.best("t", v.DEVICE, v.TOOLCHAIN) is None
+        store.records.select_winner(job, "t", None, None)
+        assert store.records.best("t", v.DEVICE, v.TOOLCHAIN) is None
 
     @pytest.mark.parametrize(
         ("again", "expected"), [(3e-3, "one"), (1.5e-3, "two"), (2e-3, "one"), (None, "one")]
@@ -187,18 +187,18 @@ class Winners:
     ) -> None:
         for job_id, latency_s in (("one", 2e-3), ("two", 1e-3)):
             v.open_with_task(store, job_id)
-            store.select_winner(job_id, "t", v.make_trial(job_id, latency_s), None)
-        store.select_winner("two", "t", again and v.make_trial("two", again), None)
-        assert expected == store.best("t", v.DEVICE, v.TOOLCHAIN).job_id
+            store.records.select_winner(job_id, "t", v.make_trial(job_id, latency_s), None)
+        store.records.select_winner("two", "t", again and v.make_trial("two", again), None)
+        assert expected == store.records.best("t", v.DEVICE, v.TOOLCHAIN).job_id
 
     def test_selecting_again_changes_nothing(self, store: Any) -> None:
         for job_id in ("one", "two"):
             v.open_with_task(store, job_id)
-            store.select_winner(job_id, "t", v.make_trial(job_id, 1e-3), None)
-        before = store.best("t", v.DEVICE, v.TOOLCHAIN)
+            store.records.select_winner(job_id, "t", v.make_trial(job_id, 1e-3), None)
+        before = store.records.best("t", v.DEVICE, v.TOOLCHAIN)
         for job_id in ("two", "one"):
-            store.select_winner(job_id, "t", v.make_trial(job_id, 1e-3), None)
-        assert before == store.best("t", v.DEVICE, v.TOOLCHAIN)
+            store.records.select_winner(job_id, "t", v.make_trial(job_id, 1e-3), None)
+        assert before == store.records.best("t", v.DEVICE, v.TOOLCHAIN)
 
     def test_a_rejected_candidate_becomes_a_failure_where_it_was_measured(self, store: Any) -> None:
         same = replace(v.TOOLCHAIN, tunefleet="another, with the same code")
@@ -210,25 +210,29 @@ class Winners:
         for job_id, place in places.items():
             v.open_with_task(store, job_id, **place)
             v.commit_measured(store, {"bad": 1e-3, "good": 2e-3}, job_id=job_id)
-        profile = store.stages("two")[-1]
-        store.select_winner("one", "t", v.make_trial("good", 2e-3), None, [("bad", v.WRONG)])
+        profile = store.work.stages("two")[-1]
+        store.records.select_winner(
+            "one", "t", v.make_trial("good", 2e-3), None, [("bad", v.WRONG)]
+        )
         for job_id in ("one", "two"):
-            assert [v.WRONG, v.measured(2e-3)] == [t.outcome for t in store.trials(job_id)]
-        assert [t.latency_s for t in store.trials("sister")] == [1e-3, 2e-3]
-        assert profile == store.stages("two")[-1]
+            assert [v.WRONG, v.measured(2e-3)] == [t.outcome for t in store.records.trials(job_id)]
+        assert [t.latency_s for t in store.records.trials("sister")] == [1e-3, 2e-3]
+        assert profile == store.work.stages("two")[-1]
         assert record_ids(store) == ["good"]
 
     def test_a_rejection_is_of_its_task(self, store: Any, job: str) -> None:
         for task_id in "tu":
             v.commit_measured(store, {"a": 1e-3}, task_id=task_id)
-        store.select_winner(job, "u", None, None, [("a", v.WRONG), ("never tried", v.WRONG)])
-        assert [t.latency_s for t in store.trials(job)] == [1e-3, None]
+        store.records.select_winner(
+            job, "u", None, None, [("a", v.WRONG), ("never tried", v.WRONG)]
+        )
+        assert [t.latency_s for t in store.records.trials(job)] == [1e-3, None]
 
     def test_rejecting_again_changes_nothing(self, store: Any, job: str) -> None:
         v.commit_measured(store, {"a": 1e-3, "b": 2e-3})
         for _ in range(2):
-            store.select_winner(job, "t", None, None, [("a", v.WRONG)])
-            assert [t.latency_s for t in store.trials(job)] == [None, 2e-3]
+            store.records.select_winner(job, "t", None, None, [("a", v.WRONG)])
+            assert [t.latency_s for t in store.records.trials(job)] == [None, 2e-3]
 
 
 class BestRecords:
@@ -236,7 +240,10 @@ class BestRecords:
 
     def found(self, store: Any, operator: str = "conv2d", **asked: Any) -> list[tuple[str, float]]:
         device, toolchain = asked.get("device", v.DEVICE), asked.get("toolchain", v.TOOLCHAIN)
-        return [(c.task_id, c.latency_s) for c in store.best_records(operator, device, toolchain)]
+        return [
+            (c.task_id, c.latency_s)
+            for c in store.records.fastest_of_operator(operator, device, toolchain)
+        ]
 
     def test_each_task_has_its_fastest_over_all_jobs(self, store: Any, job: str) -> None:
         v.open_with_task(store, "other")
@@ -253,19 +260,19 @@ class BestRecords:
         v.commit_measured(store, {"c": 1e-3}, job_id="other")
         v.commit_measured(store, {"d": 4e-3}, task_id="u")
         v.commit_failed(store, "bad", v.CRASH, task_id="u", iteration=1)
-        assert [t.latency_s for t in store.trials(job, "u")] == [4e-3, None]
-        found = store.best_records("conv2d", v.DEVICE, v.TOOLCHAIN, measured=2)
+        assert [t.latency_s for t in store.records.trials(job, "u")] == [4e-3, None]
+        found = store.records.fastest_of_operator("conv2d", v.DEVICE, v.TOOLCHAIN, measured=2)
         assert [(c.task_id, c.latency_s) for c in found] == [("t", 1e-3)]
-        assert store.best_records("conv2d", v.DEVICE, v.TOOLCHAIN, measured=3) == []
+        assert store.records.fastest_of_operator("conv2d", v.DEVICE, v.TOOLCHAIN, measured=3) == []
 
     def test_a_best_record_says_what_its_task_is(self, store: Any, job: str) -> None:
         v.commit_measured(store, {"a": 2e-3})
         expected = BestRecord("t", "1x3x8x8", 1e6, v.cand("a").trace, 2e-3)
-        assert [expected] == store.best_records("conv2d", v.DEVICE, v.TOOLCHAIN)
+        assert [expected] == store.records.fastest_of_operator("conv2d", v.DEVICE, v.TOOLCHAIN)
 
     def test_the_earliest_of_equals_stands(self, store: Any, job: str) -> None:
         v.commit_measured(store, {"b": 1e-3, "a": 1e-3})
-        [best_record] = store.best_records("conv2d", v.DEVICE, v.TOOLCHAIN)
+        [best_record] = store.records.fastest_of_operator("conv2d", v.DEVICE, v.TOOLCHAIN)
         assert best_record.trace == v.cand("b").trace
 
     def test_failures_and_other_operators_are_left_out(self, store: Any, job: str) -> None:

@@ -67,40 +67,40 @@ class StepLog:
     @pytest.mark.parametrize("kind", StepKind)
     def test_a_step_reads_back_as_it_was_committed(self, store: Any, kind: StepKind) -> None:
         run = step(kind)
-        assert store.step(run.key) is None
-        assert store.commit_step(run)
-        found = store.step(run.key)
+        assert store.work.step(run.key) is None
+        assert store.work.commit_step(run)
+        found = store.work.step(run.key)
         assert run == found
         assert run.remarks == found.remarks
 
     def test_the_first_commit_of_a_step_wins(self, store: Any) -> None:
         first = step(StepKind.VERIFY)
-        store.commit_step(first)
-        assert not store.commit_step(replace(first, result=Verified(0.5)))
-        assert first == store.step(first.key)
+        store.work.commit_step(first)
+        assert not store.work.commit_step(replace(first, result=Verified(0.5)))
+        assert first == store.work.step(first.key)
 
     def test_a_step_that_is_made_again_takes_its_place(self, store: Any) -> None:
         first = step(StepKind.COMPILE)
         again = replace(first, result=Compiled("another"), attempt=3)
-        store.commit_step(first)
-        assert store.commit_step(again, again=True)
-        assert [again] == store.steps("o")
+        store.work.commit_step(first)
+        assert store.work.commit_step(again, again=True)
+        assert [again] == store.work.steps("o")
 
     def test_steps_are_those_of_their_owner_in_the_order_of_commit(self, store: Any) -> None:
         for kind, owner in ((StepKind.CHECK, "o"), (StepKind.IMPORT, "p"), (StepKind.IMPORT, "o")):
-            store.commit_step(step(kind, owner))
-        assert [r.key.kind for r in store.steps("o")] == [StepKind.CHECK, StepKind.IMPORT]
-        assert store.steps("nobody") == []
+            store.work.commit_step(step(kind, owner))
+        assert [r.key.kind for r in store.work.steps("o")] == [StepKind.CHECK, StepKind.IMPORT]
+        assert store.work.steps("nobody") == []
 
     def test_what_is_forgotten_may_be_committed_again(self, store: Any) -> None:
-        store.commit_step(step(StepKind.IMPORT))
-        store.commit_step(step(StepKind.IMPORT, "p"))
-        store.forget_steps("o")
-        store.forget_steps("nobody")
-        assert store.steps("o") == []
-        assert len(store.steps("p")) == 1
-        assert store.commit_step(step(StepKind.IMPORT))
+        store.work.commit_step(step(StepKind.IMPORT))
+        store.work.commit_step(step(StepKind.IMPORT, "p"))
+        store.work.forget_steps("o")
+        store.work.forget_steps("nobody")
+        assert store.work.steps("o") == []
+        assert len(store.work.steps("p")) == 1
+        assert store.work.commit_step(step(StepKind.IMPORT))
 
     def test_another_result_is_our_bug(self, store: Any) -> None:
         with pytest.raises(InternalError, match="was committed with a Winners"):
-            store.commit_step(replace(step(StepKind.VERIFY), result=Winners(1)))
+            store.work.commit_step(replace(step(StepKind.VERIFY), result=Winners(1)))

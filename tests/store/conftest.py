@@ -36,6 +36,6 @@ def sql_store(path: Path) -> Iterator[SqlStore]:
 @pytest.fixture
 def job(store: Any) -> str:
     """A job with the tasks t and u."""
-    store.open_job(v.make_spec(), job_id="job", now=1.0)
-    store.put_tasks("job", [v.make_task("t"), v.make_task("u")])
+    store.jobs.open(v.make_spec(), job_id="job", now=1.0)
+    store.work.put_tasks("job", [v.make_task("t"), v.make_task("u")])
     return "job"

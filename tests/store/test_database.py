@@ -38,9 +38,9 @@ def test_open_store_creates_its_home(tmp_path: Path) -> None:
 
 def test_a_url_names_the_same_store(path: Path) -> None:
     with closing(SqlStore.open(path)) as store:
-        job = store.open_job(v.make_spec(), job_id="a", now=1.0)
+        job = store.jobs.open(v.make_spec(), job_id="a", now=1.0)
     with closing(SqlStore.open(f"sqlite:///{path}")) as store:
-        assert [job] == store.jobs()
+        assert [job] == store.jobs.page()
 
 
 def test_the_file_has_a_write_ahead_log(intruder: sqlite3.Connection) -> None:
@@ -51,9 +51,9 @@ def test_a_second_writer_is_told_to_come_again(path: Path, intruder: sqlite3.Con
     with closing(SqlStore.open(path, busy_timeout_s=0.05)) as store:
         intruder.execute("BEGIN IMMEDIATE")
         with pytest.raises(RetryElsewhereError, match=r"store\.sqlite is locked"):
-            store.open_job(v.make_spec(), job_id="a", now=1.0)
+            store.jobs.open(v.make_spec(), job_id="a", now=1.0)
         intruder.execute("ROLLBACK")
-        store.open_job(v.make_spec(), job_id="a", now=1.0)
+        store.jobs.open(v.make_spec(), job_id="a", now=1.0)
 
 
 def test_creating_waits_for_whoever_creates_the_same_file(tmp_path: Path) -> None:
@@ -80,9 +80,9 @@ def test_readers_do_not_wait_and_see_whole_commits(
     v.open_with_task(sql_store, "a")
     intruder.execute("BEGIN IMMEDIATE")
     intruder.execute("UPDATE jobs SET elapsed_s = 77")
-    assert [job.elapsed_s for job in sql_store.jobs()] == [0.0]
+    assert [job.elapsed_s for job in sql_store.jobs.page()] == [0.0]
     intruder.execute("COMMIT")
-    assert [job.elapsed_s for job in sql_store.jobs()] == [77.0]
+    assert [job.elapsed_s for job in sql_store.jobs.page()] == [77.0]
 
 
 def test_a_forked_process_uses_connections_of_its_own(path: Path) -> None:
@@ -91,20 +91,20 @@ import os, sys
 from tunefleet.core.job import JobState
 from tunefleet.store import SqlStore
 store = SqlStore.open(sys.argv[1])
-store.jobs()
+store.jobs.page()
 child = os.fork()
 if not child:
-    store.finish("a", JobState.SUCCEEDED, "child")
+    store.jobs.finish("a", JobState.SUCCEEDED, "child")
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
-assert store.summary("a") == "child"
-store.finish("a", JobState.SUCCEEDED, "parent")
+assert store.jobs.summary("a") == "child"
+store.jobs.finish("a", JobState.SUCCEEDED, "parent")
 store.close()
 """
     with closing(SqlStore.open(path)) as store:
-        store.open_job(v.make_spec(), job_id="a", now=1.0)
+        store.jobs.open(v.make_spec(), job_id="a", now=1.0)
         subprocess.run([sys.executable, "-c", script, str(path)], check=True, timeout=30)
-        assert store.summary("a") == "parent"
+        assert store.jobs.summary("a") == "parent"
 
 
 @pytest.mark.parametrize("url", ["postgresql://host/db", "sqlite://", "sqlite:///:memory:", "://"])
@@ -142,7 +142,7 @@ def test_a_read_only_file_is_a_setup_error(path: Path) -> None:
         closing(SqlStore.open(f"sqlite:///file:{path}?mode=ro&uri=true")) as store,
         pytest.raises(SetupError, match="writable"),
     ):
-        store.open_job(v.make_spec(), job_id="a", now=1.0)
+        store.jobs.open(v.make_spec(), job_id="a", now=1.0)
 
 
 @pytest.mark.parametrize("content", [b"not a database" * 99, b"SQLite format 3\0" + b"\xff" * 9999])
@@ -181,19 +181,19 @@ def test_any_other_error_is_a_bug(intruder: sqlite3.Connection) -> None:
 
 def test_a_file_that_was_removed_in_use_is_told(path: Path) -> None:
     with closing(SqlStore.open(path)) as store:
-        store.open_job(v.make_spec(), job_id="a", now=1.0)
+        store.jobs.open(v.make_spec(), job_id="a", now=1.0)
         path.unlink()
         with pytest.raises(SetupError, match=r"store\.sqlite was removed while it was in use"):
-            store.jobs()
+            store.jobs.page()
 
 
 def test_a_file_that_was_replaced_in_use_is_told(path: Path, tmp_path: Path) -> None:
     open_and_close(tmp_path / "other.sqlite")
     with closing(SqlStore.open(path)) as store:
-        store.open_job(v.make_spec(), job_id="a", now=1.0)
+        store.jobs.open(v.make_spec(), job_id="a", now=1.0)
         (tmp_path / "other.sqlite").rename(path)
         with pytest.raises(SetupError, match="was replaced by another file"):
-            store.jobs()
+            store.jobs.page()
 
 
 _OVERWRITTEN = """
@@ -203,11 +203,11 @@ from tunefleet.store import SqlStore
 from tests.store import values as v
 
 store = SqlStore.open(sys.argv[1])
-store.open_job(v.make_spec("other"), job_id="b", now=1.0)
+store.jobs.open(v.make_spec("other"), job_id="b", now=1.0)
 log = Path(sys.argv[1] + "-wal")
 log.write_bytes(bytes(log.stat().st_size))
 try:
-    store.jobs()
+    store.jobs.page()
 except Exception as error:
     print(error)
 store.close()
@@ -216,7 +216,7 @@ store.close()
 
 def test_a_log_that_was_overwritten_does_not_spoil_the_file(path: Path) -> None:
     with closing(SqlStore.open(path)) as store:
-        store.open_job(v.make_spec(), job_id="a", now=1.0)
+        store.jobs.open(v.make_spec(), job_id="a", now=1.0)
     # A process of its own: SQLite remembers in each what it knows of a file.
     command = [sys.executable, "-c", _OVERWRITTEN, str(path)]
     assert "-wal is no log of a database" in subprocess.check_output(command, text=True)
@@ -224,7 +224,7 @@ def test_a_log_that_was_overwritten_does_not_spoil_the_file(path: Path) -> None:
         SqlStore.open(path)
     Path(f"{path}-wal").unlink()
     with closing(SqlStore.open(path)) as store:
-        assert [job.job_id for job in store.jobs()] == ["a"]
+        assert [job.job_id for job in store.jobs.page()] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -253,9 +253,9 @@ def test_a_value_that_nobody_wrote_is_damage(path: Path, damage: str) -> None:
 
     def read_all() -> None:
         with closing(SqlStore.open(path)) as store:
-            store.jobs()
-            store.tasks("job")
-            store.trials("job")
+            store.jobs.page()
+            store.work.tasks("job")
+            store.records.trials("job")
 
     with pytest.raises(SetupError, match="is damaged"):
         read_all()

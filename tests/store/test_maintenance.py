@@ -36,7 +36,7 @@ def filled(filled_file: Path, path: Path) -> Path:
 
 def _trials(path: Path) -> int:
     with closing(SqlStore.open(path)) as store:
-        return store.trial_count("job")
+        return store.records.trial_count("job")
 
 
 def _spoil(path: Path) -> None:
@@ -124,9 +124,9 @@ def test_what_a_repair_leaves_can_be_used(filled: Path, damage: str, left: int) 
     assert repair(filled).lost
     assert check(filled) == []
     with closing(SqlStore.open(filled)) as store:
-        assert sum(len(store.trials(job.job_id)) for job in store.jobs()) == left
-        for job in store.jobs():
-            store.stages(job.job_id)
+        assert sum(len(store.records.trials(job.job_id)) for job in store.jobs.page()) == left
+        for job in store.jobs.page():
+            store.work.stages(job.job_id)
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_a_definition_that_is_none_costs_its_table_alone(
 
 def test_a_whole_store_loses_nothing_by_a_repair(filled: Path) -> None:
     with closing(SqlStore.open(filled)) as store:
-        before = store.stages("job"), store.trials("job")
+        before = store.work.stages("job"), store.records.trials("job")
     assert repair(filled).lost == 0
     with closing(SqlStore.open(filled)) as store:
-        assert (store.stages("job"), store.trials("job")) == before
+        assert (store.work.stages("job"), store.records.trials("job")) == before
 
 
 def test_a_store_in_use_is_not_replaced(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:

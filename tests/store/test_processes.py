@@ -53,10 +53,10 @@ def committed_iterations(path: Path) -> list[int]:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
     with closing(SqlStore.open(path)) as store:
-        runs = store.stages("job")
-        trials = store.trials("job")
-        [job] = store.jobs()
-        spans = store.stages_between(0.0, 1000.0)
+        runs = store.work.stages("job")
+        trials = store.records.trials("job")
+        [job] = store.jobs.page()
+        spans = store.work.stages_between(0.0, 1000.0)
     iterations = [run.key.iteration for run in runs if run.key.kind is StageKind.PROFILE]
     reported = [
         name

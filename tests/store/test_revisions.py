@@ -29,8 +29,8 @@ NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0008"
-down_revision = "0007"
+revision = "0009"
+down_revision = "0008"
 
 
 def upgrade() -> None:
@@ -69,8 +69,8 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The tunefleet after this one: its revision is in the file that is returned."""
     scripts = Path(shutil.copytree(migrations.__path__[0], tmp_path / "scripts"))
     monkeypatch.setattr(revisions, "SCRIPTS", str(scripts))
-    monkeypatch.setattr(revisions, "HEAD", "0008")
-    added = scripts / "versions" / "r0008_owner.py"
+    monkeypatch.setattr(revisions, "HEAD", "0009")
+    added = scripts / "versions" / "r0009_owner.py"
     added.write_text(NEXT.format(more=""))
     return added
 
@@ -88,19 +88,19 @@ def test_the_revisions_make_the_tables_of_the_schema(path: Path) -> None:
 
 def test_a_file_of_the_first_revision_is_read(old: Path) -> None:
     with closing(SqlStore.open(old)) as store:
-        [job] = store.jobs()
+        [job] = store.jobs.page()
         assert (job.job_id, job.state, job.spec.settings.search.batch) == (
             "a",
             JobState.SUCCEEDED,
             7,
         )
-        assert store.summary("a") == {"n": 1}
+        assert store.jobs.summary("a") == {"n": 1}
 
 
 def test_the_stages_of_an_old_file_ran_somewhere_at_the_first_attempt(old: Path) -> None:
     with closing(SqlStore.open(old)) as store:
-        runs = store.stages("a")
-        assert [run.span for run in runs] == store.stages_between(10.0, 14.0)
+        runs = store.work.stages("a")
+        assert [run.span for run in runs] == store.work.stages_between(10.0, 14.0)
     kinds = ["select", "build", "profile", "update"]
     expected = [(kind, 10.0 + i, 0.5, "", 1) for i, kind in enumerate(kinds)]
     assert expected == [
@@ -110,11 +110,11 @@ def test_the_stages_of_an_old_file_ran_somewhere_at_the_first_attempt(old: Path)
 
 def test_the_tasks_of_an_old_file_tell_no_precision_until_they_are_put_again(old: Path) -> None:
     with closing(SqlStore.open(old)) as store:
-        [weighted] = store.tasks("a")
+        [weighted] = store.work.tasks("a")
         assert weighted.task.precision == ""
         told = replace(weighted, task=replace(weighted.task, precision="float32"))
-        store.put_tasks("a", [told])
-        assert [told] == store.tasks("a")
+        store.work.put_tasks("a", [told])
+        assert [told] == store.work.tasks("a")
 
 
 def test_the_first_upgrade_loses_nothing(old: Path) -> None:
@@ -139,18 +139,18 @@ def test_an_upgraded_file_goes_on_with_its_job(old: Path) -> None:
     query(old, "UPDATE jobs SET state = 'running', summary = NULL")
     with closing(SqlStore.open(old)) as store:
         later = v.run_of(UpdateResult(), "a", iteration=1, started_at=20.0)
-        assert store.commit(replace(later, resource_id="host"), elapsed_s=1.5)
-        assert [job.elapsed_s for job in store.jobs()] == [2.0]
-        assert [later.key] == [s.key for s in store.stages_between(20.0, 30.0)]
-        [trial] = store.trials("a")
+        assert store.work.commit(replace(later, resource_id="host"), elapsed_s=1.5)
+        assert [job.elapsed_s for job in store.jobs.page()] == [2.0]
+        assert [later.key] == [s.key for s in store.work.stages_between(20.0, 30.0)]
+        [trial] = store.records.trials("a")
         assert (trial.candidate.candidate_id, trial.latency_s) == ("c", 1e-3)
 
 
 def test_an_old_file_is_upgraded_with_all_it_holds(old: Path, next_version: Path) -> None:
     with closing(SqlStore.open(old)) as store:
-        assert [job.job_id for job in store.jobs()] == ["a"]
+        assert [job.job_id for job in store.jobs.page()] == ["a"]
     assert query(old, "SELECT owner, version_num FROM jobs, alembic_version") == [
-        ("nobody", "0008")
+        ("nobody", "0009")
     ]
 
 
@@ -182,7 +182,7 @@ def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
     path = tmp_path / "empty"
     path.touch()
     with closing(SqlStore.open(path)) as store:
-        assert store.jobs() == []
+        assert store.jobs.page() == []
 
 
 def test_opening_at_head_does_not_import_alembic(path: Path) -> None:

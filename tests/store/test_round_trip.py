@@ -38,19 +38,19 @@ def store(request: pytest.FixtureRequest) -> Any:
 @ROUND_TRIP
 @given(spec=v.specs)
 def test_a_spec_reads_back(store: Any, spec: Any) -> None:
-    job = store.open_job(spec, job_id=f"job {next(FRESH)}", now=0.1)
-    assert spec == job.spec == next(j.spec for j in store.jobs() if j.job_id == job.job_id)
-    store.finish(job.job_id, JobState.SUCCEEDED, None)
+    job = store.jobs.open(spec, job_id=f"job {next(FRESH)}", now=0.1)
+    assert spec == job.spec == next(j.spec for j in store.jobs.page() if j.job_id == job.job_id)
+    store.jobs.finish(job.job_id, JobState.SUCCEEDED, None)
 
 
 @ROUND_TRIP
 @given(put=st.lists(v.tasks, max_size=4, unique_by=lambda t: t.task.task_id))
 def test_tasks_read_back(store: Any, put: Any) -> None:
     unique = f"#{next(FRESH)}"
-    store.open_job(v.make_spec(unique), job_id=unique, now=1.0)
+    store.jobs.open(v.make_spec(unique), job_id=unique, now=1.0)
     put = [replace(t, task=replace(t.task, task_id=unique + t.task.task_id)) for t in put]
-    store.put_tasks(unique, put)
-    assert put == store.tasks(unique)
+    store.work.put_tasks(unique, put)
+    assert put == store.work.tasks(unique)
 
 
 @ROUND_TRIP
@@ -73,10 +73,10 @@ def test_stages_and_trials_read_back(
         replace(v.run_of(r, job_id, seconds=seconds), note=note, resource_id="gpu", attempt=7)
         for r in results
     ]
-    assert [store.commit(run) for run in runs] == [True] * 4
-    assert runs == [store.stage(run.key) for run in runs]
-    assert {note} == {run.note for run in store.stages(job_id)}
+    assert [store.work.commit(run) for run in runs] == [True] * 4
+    assert runs == [store.work.stage(run.key) for run in runs]
+    assert {note} == {run.note for run in store.work.stages(job_id)}
     by_id = {c.candidate_id: c for c in chosen}
     expected = [Trial(by_id[n], 0, o, seconds, seconds) for n, o in ok.items()]
     expected += [Trial(by_id[n], 0, o, seconds, 0.0) for n, o in bad.items()]
-    assert expected == store.trials(job_id)
+    assert expected == store.records.trials(job_id)

@@ -85,13 +85,13 @@ class BothStores(RuleBasedStateMachine):
     @rule(job_id=job_ids, name=st.sampled_from(["net", "other"]), device=st.sampled_from(DEVICES))
     def open_job(self, job_id: str, name: str, device: Any) -> None:
         spec = v.make_spec(name, device)
-        self.ask(lambda store: store.open_job(spec, job_id=job_id, now=1.0))
-        self.ask(lambda store: store.put_tasks(job_id, [v.make_task("t"), v.make_task("u")]))
+        self.ask(lambda store: store.jobs.open(spec, job_id=job_id, now=1.0))
+        self.ask(lambda store: store.work.put_tasks(job_id, [v.make_task("t"), v.make_task("u")]))
 
     @rule(job_id=job_ids, tasks=st.lists(task_ids, max_size=2), weight=st.integers(1, 2))
     def put_tasks(self, job_id: str, tasks: list[str], weight: int) -> None:
         put = [v.make_task(task_id, job_id, weight) for task_id in tasks]
-        self.ask(lambda store: store.put_tasks(job_id, put))
+        self.ask(lambda store: store.work.put_tasks(job_id, put))
 
     @rule(
         job_id=job_ids,
@@ -114,8 +114,8 @@ class BothStores(RuleBasedStateMachine):
     ) -> None:
         run = v.run_of(result, job_id, task_id, iteration, seconds=0.1, started_at=started_at)
         run = replace(run, resource_id=ran[0], attempt=ran[1])
-        self.ask(lambda store: store.commit(run, elapsed_s=elapsed_s))
-        self.ask(lambda store: store.stage(run.key))
+        self.ask(lambda store: store.work.commit(run, elapsed_s=elapsed_s))
+        self.ask(lambda store: store.work.stage(run.key))
 
     @rule(
         job_id=job_ids,
@@ -131,38 +131,42 @@ class BothStores(RuleBasedStateMachine):
 
     @rule(start=instants, end=instants)
     def stages_between(self, start: float, end: float) -> None:
-        self.ask(lambda store: store.stages_between(start, end))
+        self.ask(lambda store: store.work.stages_between(start, end))
 
     @rule(job_id=job_ids, task_id=task_ids, winner=winners, rejected=some_failures)
     def select_winner(self, job_id: str, task_id: str, winner: Trial | None, rejected: Any) -> None:
         self.ask(
-            lambda store: store.select_winner(job_id, task_id, winner, {"by": [job_id]}, rejected)
+            lambda store: store.records.select_winner(
+                job_id, task_id, winner, {"by": [job_id]}, rejected
+            )
         )
 
     @rule(job_id=job_ids, state=st.sampled_from(JobState), summary=st.sampled_from([None, [1]]))
     def finish(self, job_id: str, state: JobState, summary: Any) -> None:
-        self.ask(lambda store: store.finish(job_id, state, summary))
+        self.ask(lambda store: store.jobs.finish(job_id, state, summary))
 
     @rule()
     def read_everything(self) -> None:
-        self.ask(lambda store: store.jobs())
+        self.ask(lambda store: store.jobs.page())
         for job_id in "ab":
-            self.ask(lambda store, j=job_id: store.tasks(j))
-            self.ask(lambda store, j=job_id: store.stages(j))
-            self.ask(lambda store, j=job_id: (store.trials(j), store.trials(j, "t")))
+            self.ask(lambda store, j=job_id: store.work.tasks(j))
+            self.ask(lambda store, j=job_id: store.work.stages(j))
+            self.ask(
+                lambda store, j=job_id: (store.records.trials(j), store.records.trials(j, "t"))
+            )
             self.ask(
                 lambda store, j=job_id: (
-                    store.model(j),
-                    store.trial_count(j),
-                    store.summary(j),
-                    store.winners(j),
+                    store.records.model(j),
+                    store.records.trial_count(j),
+                    store.jobs.summary(j),
+                    store.records.winners(j),
                 )
             )
         for device in DEVICES:
-            self.ask(lambda store, d=device: store.best("t", d, v.TOOLCHAIN))
+            self.ask(lambda store, d=device: store.records.best("t", d, v.TOOLCHAIN))
             for tier in Tier:
                 self.ask(
-                    lambda store, d=device, t=tier: store.records(
+                    lambda store, d=device, t=tier: store.records.fastest(
                         "t", d, v.TOOLCHAIN, tier=t, limit=3
                     )
                 )

@@ -96,22 +96,22 @@ def built(*names: str, build_s: float = 0.5) -> tuple[Built, ...]:
 def commit_measured(store: Any, latencies_s: dict[str, float], **where: Any) -> None:
     """A whole iteration up to profile, with one latency per candidate."""
     chosen = tuple(cand(name) for name in latencies_s)
-    store.commit(run_of(SelectResult(chosen), **where))
-    store.commit(run_of(BuildResult(built(*latencies_s)), **where))
+    store.work.commit(run_of(SelectResult(chosen), **where))
+    store.work.commit(run_of(BuildResult(built(*latencies_s)), **where))
     results = tuple(Profiled(n, measured(latency), 0.25) for n, latency in latencies_s.items())
-    store.commit(run_of(ProfileResult(results), **where))
+    store.work.commit(run_of(ProfileResult(results), **where))
 
 
 def commit_failed(store: Any, name: str, failure: Failure, **where: Any) -> None:
     """A whole iteration of one candidate that was built and then failed on the device."""
-    store.commit(run_of(SelectResult((cand(name),)), **where))
-    store.commit(run_of(BuildResult(built(name)), **where))
-    store.commit(run_of(ProfileResult((), ((name, failure),)), **where))
+    store.work.commit(run_of(SelectResult((cand(name),)), **where))
+    store.work.commit(run_of(BuildResult(built(name)), **where))
+    store.work.commit(run_of(ProfileResult((), ((name, failure),)), **where))
 
 
 def open_with_task(store: Any, job_id: str, task_id: str = "t", **spec: Any) -> None:
-    store.open_job(make_spec(**{"name": job_id, **spec}), job_id=job_id, now=1.0)
-    store.put_tasks(job_id, [make_task(task_id)])
+    store.jobs.open(make_spec(**{"name": job_id, **spec}), job_id=job_id, now=1.0)
+    store.work.put_tasks(job_id, [make_task(task_id)])
 
 
 positive = st.floats(1e-9, 1e6)

@@ -36,9 +36,8 @@ def jobs(
         ),
     ] = None,
     limit: Annotated[
-        int | None,
-        typer.Option(metavar="N", callback=parsing.positive, help="Only the newest N."),
-    ] = None,
+        int, typer.Option(metavar="N", callback=parsing.positive, help="Only the newest N.")
+    ] = 50,
     home: options.Home = None,
     json: options.Json = None,
     traceback: options.Traceback = False,
@@ -53,10 +52,10 @@ def jobs(
     from tunefleet.runs.jobs import list_jobs
 
     listing = list_jobs(home or default_home(), state or (), limit)
-    output.tell(json, {"jobs": listing}, lambda: _show(listing, filtered=bool(state)))
+    output.tell(json, {"jobs": listing}, lambda: _show(listing, limit, filtered=bool(state)))
 
 
-def _show(listing: list[dict[str, Any]], *, filtered: bool) -> None:
+def _show(listing: list[dict[str, Any]], limit: int, *, filtered: bool) -> None:
     if not listing:
         some = "no such jobs" if filtered else "no jobs yet: tunefleet tune zoo:tiny_cnn"
         typer.echo(some)
@@ -65,7 +64,8 @@ def _show(listing: list[dict[str, Any]], *, filtered: bool) -> None:
 
     console = output.console()
     console.print(jobs_table(listing))
-    for note in job_notes(listing):
+    more = [f"the newest {limit}; --limit N lists more"] if len(listing) == limit else []
+    for note in [*job_notes(listing), *more]:
         console.print(note, style="dim", soft_wrap=True, markup=False)
 
 

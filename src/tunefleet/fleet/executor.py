@@ -251,10 +251,10 @@ class LocalExecutor:
         run = replace(made, resource_id=self.resource.resource_id, attempt=assignment.attempt)
         elapsed_s = assignment.elapsed_s + run.seconds
         if with_room(
-            lambda: self._store.commit(run, elapsed_s=elapsed_s, again=again, leases=leases)
+            lambda: self._store.work.commit(run, elapsed_s=elapsed_s, again=again, leases=leases)
         ):
             return run
-        committed = self._store.stage(run.key)
+        committed = self._store.work.stage(run.key)
         assert committed is not None
         return committed
 
@@ -266,16 +266,16 @@ class LocalExecutor:
         with_room: Callable[[Callable[[], Any]], Any],
         goes_on: Callable[[], None],
     ) -> StepRun:
-        committed = self._store.step(request.key)
+        committed = self._store.work.step(request.key)
         if committed is not None and not assignment.again:
             return committed  # by another job of the same preparation
         made: StepRun = with_room(lambda: self._runner.run_step(request))
         goes_on()
         run = replace(made, resource_id=self.resource.resource_id, attempt=assignment.attempt)
         again = assignment.again
-        if with_room(lambda: self._store.commit_step(run, again=again, leases=leases)):
+        if with_room(lambda: self._store.work.commit_step(run, again=again, leases=leases)):
             return run
-        first = self._store.step(request.key)
+        first = self._store.work.step(request.key)
         assert first is not None
         return first
 

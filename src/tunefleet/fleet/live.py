@@ -197,10 +197,10 @@ def search_of(
     then: Callable[[Ending], Sequence[Live]] = _nothing_more,
 ) -> Search:
     """The search of a job, with everything that earlier processes committed of it."""
-    spec, tasks, at = job.spec, store.tasks(job.job_id), now()
+    spec, tasks, at = job.spec, store.work.tasks(job.job_id), now()
     deadline = spec.terms.deadline
     due = None if deadline is None else at + deadline - time.time()
-    committed = store.stages(job.job_id)
+    committed = store.work.stages(job.job_id)
     plan: TuningPlan
     if spec.kind is JobKind.COLLECT:
         plan = CollectionPlan(
@@ -228,7 +228,9 @@ def search_of(
             first_model=bool(known),
             deadline=due,
             verified={
-                task_id for task_id in known if store.best(task_id, spec.device, spec.toolchain)
+                task_id
+                for task_id in known
+                if store.records.best(task_id, spec.device, spec.toolchain)
             },
         )
     request = JobRequest(

@@ -55,7 +55,9 @@ def write_ended(folder: Path, store: Store) -> tuple[list[Path], int]:
 
     A job that goes on would be another file later, with trials that were in this one.
     """
-    jobs = store.jobs()[::-1]
+    from tunefleet.store import each_job
+
+    jobs = [*each_job(store.jobs)][::-1]
     ended = [job for job in jobs if job.state is not JobState.RUNNING]
     files = [(folder / f"{job.job_id}.parquet", job) for job in ended]
     written = [path for path, job in files if write_jobs(path, store, [job])]
@@ -67,7 +69,7 @@ def batches_of(store: Store, jobs: Iterable[Job]) -> Iterator[pa.RecordBatch]:
     from tunefleet.dataset.codecs.rows import batch_of
 
     for job in jobs:
-        rows = [row for index, w in enumerate(store.tasks(job.job_id))
+        rows = [row for index, w in enumerate(store.work.tasks(job.job_id))
                 for row in _rows(store, job, index, w.task, w.weight)]  # fmt: skip
         if rows:
             device = job.spec.device.key or job.spec.device.name
@@ -83,7 +85,7 @@ def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterat
     from tunefleet.dataset.codecs.metaschedule import steps_of
     from tunefleet.dataset.codecs.rows import Row
 
-    trials = store.trials(job.job_id, task.task_id)
+    trials = store.records.trials(job.job_id, task.task_id)
     if not trials:
         return
     # Winograd's form of a convolution is a workload of its own there.
@@ -91,7 +93,7 @@ def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterat
     target = json.dumps(target_json(job.spec.target), separators=(",", ":"), sort_keys=True)
     ended = {
         run.key.iteration: run.started_at + run.seconds
-        for run in store.stages(job.job_id)
+        for run in store.work.stages(job.job_id)
         if run.key.task_id == task.task_id and run.key.kind is StageKind.PROFILE
     }
     known = {

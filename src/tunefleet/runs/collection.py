@@ -117,14 +117,10 @@ class _Target:
         self.fleet = fleet_of(context)
         #: Tasks that a network before has.
         self.seen: set[str] = set()
-        self._jobs: dict[str, Job] = {}
 
     def collect(self, names: Sequence[str], observers: Sequence[Observer]) -> list[Gathered]:
         networks = [_Network(self, n, o) for n, o in zip(names, observers, strict=True)]
         try:
-            # The newest job of each kind is the one that counts.
-            for job in reversed(self.store.jobs()):
-                self._jobs[job.spec.fingerprint] = job
             self.fleet.check()
             waiting = (live for network in networks for live in network.begin())
             # Jobs that another process has are refused here, before any worker starts.
@@ -153,8 +149,9 @@ class _Target:
 
     def known(self, spec: JobSpec) -> Job | None:
         """The job of an earlier call that was not given up."""
-        job = self._jobs.get(spec.fingerprint)
-        return job if job and job.state in (JobState.RUNNING, JobState.SUCCEEDED) else None
+        newest = self.store.jobs.page(fingerprint=spec.fingerprint, limit=1)
+        goes_on = (JobState.RUNNING, JobState.SUCCEEDED)
+        return next((job for job in newest if job.state in goes_on), None)
 
 
 class _Network:
@@ -182,7 +179,7 @@ class _Network:
             return self._ended()
         job = target.known(spec)
         if job is not None:
-            target.seen.update(w.task.task_id for w in target.store.tasks(job.job_id))
+            target.seen.update(w.task.task_id for w in target.store.work.tasks(job.job_id))
         if job is not None and job.state is JobState.SUCCEEDED:
             self._job_id, self._skipped = job.job_id, True
             return self._ended()
@@ -206,6 +203,6 @@ class _Network:
             if isinstance(error, InternalError) or not isinstance(error, TunefleetError):
                 raise error
             return replace(gathered, error=str(error))
-        tasks = len(target.store.tasks(self._job_id))
-        trials = target.store.trial_count(self._job_id)
+        tasks = len(target.store.work.tasks(self._job_id))
+        trials = target.store.records.trial_count(self._job_id)
         return replace(gathered, tasks=tasks, trials=trials, job_id=self._job_id)

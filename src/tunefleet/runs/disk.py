@@ -18,7 +18,7 @@ from tunefleet.artifacts.objects import is_used
 from tunefleet.core.home import Home
 from tunefleet.core.job import JobState
 from tunefleet.runs.on_the_way import sweep_objects, unneeded_objects
-from tunefleet.store import Store, open_store
+from tunefleet.store import Store, each_job, open_store
 from tunefleet.system.scratch import left_behind
 
 #: Files of networks that are younger may belong to a command that has just begun.
@@ -125,7 +125,7 @@ def _of_store(home: Home, path: Path) -> bool:
 def _needed_texts(store: Store, home: Home) -> list[str]:
     """What may name a file of a network that is still needed: jobs that go on, and artifacts,
     which are measured beside their source."""
-    running = [job for job in store.jobs() if job.state is JobState.RUNNING]
+    running = list(each_job(store.jobs, state=JobState.RUNNING))
     sources = [job.spec.source for job in running if job.spec.source is not None]
     places = [source.spec for source in sources]
     places += [file.path for source in sources for file in source.options.inputs]

@@ -74,10 +74,11 @@ def enter_job(store: Store, spec: JobSpec, context: BenchmarkContext, *, new: bo
     """The running job of a request, or a new one with the id of the run; where it is to be a `new`
     one in any case, it takes the place of that."""
     if new:
-        for old in store.jobs():
-            if old.state is JobState.RUNNING and old.spec.fingerprint == spec.fingerprint:
-                store.finish(old.job_id, JobState.FAILED, {"stopped": "replaced by a new job"})
-    return store.open_job(spec, job_id=context.run_id, now=context.created_at)
+        from tunefleet.store import each_job
+
+        for old in each_job(store.jobs, state=JobState.RUNNING, fingerprint=spec.fingerprint):
+            store.jobs.finish(old.job_id, JobState.FAILED, {"stopped": "replaced by a new job"})
+    return store.jobs.open(spec, job_id=context.run_id, now=context.created_at)
 
 
 class Course:
@@ -163,7 +164,7 @@ class Course:
                 cure="give its command again, there or with that version",
             )
         self.lock(job.spec)
-        self.run.is_resumed = bool(self._fleet.store.stages(job.job_id))
+        self.run.is_resumed = bool(self._fleet.store.work.stages(job.job_id))
         return self._have(job)
 
     def _have(self, job: Job) -> Job:
@@ -191,7 +192,7 @@ class Course:
     def finish(self, summary: object) -> None:
         """The job is done, and its user knows: the same request is a job of its own from now on."""
         if self.run.job is not None:
-            self._fleet.store.finish(self.run.job.job_id, JobState.SUCCEEDED, summary)
+            self._fleet.store.jobs.finish(self.run.job.job_id, JobState.SUCCEEDED, summary)
 
     def deliver(self, programs: KnownPrograms) -> None:
         """These programs are delivered, without a search; the run is named by what it makes."""
@@ -254,7 +255,7 @@ class Course:
         if self._upto is not None:
             return
         if self.run.job is not None and self.run.job.spec.kind is JobKind.COLLECT:
-            trials = self._fleet.store.trial_count(self.run.job.job_id)
+            trials = self._fleet.store.records.trial_count(self.run.job.job_id)
             self.finish({"stopped": self.run.stopped, "trials": trials})
         else:
             self.outcome = self.run.told()
@@ -273,7 +274,7 @@ class Course:
     def _close_job(self, state: JobState, reason: str) -> None:
         """Its records stay."""
         if self.run.job is not None:
-            self._fleet.store.finish(self.run.job.job_id, state, {"stopped": reason})
+            self._fleet.store.jobs.finish(self.run.job.job_id, state, {"stopped": reason})
             self._fleet.store.coordination.ask(self.run.job.job_id, ControlRequest.RUN)
 
     def _progress(self) -> JobProgress:
@@ -285,7 +286,7 @@ class Course:
         return JobProgress(
             frozenset(committed - self._again),
             self._searched,
-            0 if job is None else store.trial_count(job.job_id),
+            0 if job is None else store.records.trial_count(job.job_id),
             deadline is not None and time.time() >= deadline,
         )
 
@@ -321,12 +322,12 @@ class Course:
 
         assert self.run.job is not None
         job, store = self.run.job, self._fleet.store
-        tasks = store.tasks(job.job_id)
+        tasks = store.work.tasks(job.job_id)
         if job.spec.kind is JobKind.TUNE:
             self._observer(Prepared(self.run.checked.peak_gflops))
         if not tasks:
             tasks = list(self._own(self._found_tasks()))
-            store.put_tasks(job.job_id, tasks)
+            store.work.put_tasks(job.job_id, tasks)
         if job.spec.kind is JobKind.TUNE:
             self._check_budget(job, tasks)
             models = self._fleet.place.models
@@ -348,7 +349,7 @@ class Course:
 
     def _check_budget(self, job: Job, tasks: Sequence[WeightedTask]) -> None:
         """Say before a search what it needs, and warn of a budget that is below that."""
-        if not tasks or self._fleet.store.trial_count(job.job_id):
+        if not tasks or self._fleet.store.records.trial_count(job.job_id):
             return
         least = least_budget(tasks, job.spec.settings.search, self._forecast.round_s)
         self._observer(Note(least.text()))

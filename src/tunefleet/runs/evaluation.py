@@ -139,13 +139,12 @@ def _filled_job(job_id: str, shapes: Sequence[MeasuredShape], home: Path) -> boo
         return False
     store = open_store(home)
     try:
-        done = {job.job_id for job in store.jobs() if job.state is JobState.SUCCEEDED}
-        if job_id not in done:
+        if not store.jobs.page(prefix=job_id, state=JobState.SUCCEEDED, limit=1):
             return False
-        known = read_result(store.summary(job_id) or {}, f"job {job_id}")
+        known = read_result(store.jobs.summary(job_id) or {}, f"job {job_id}")
         if not known.lacks_figures:
             return False
-        store.finish(job_id, JobState.SUCCEEDED, known.measured_again(shapes).to_dict())
+        store.jobs.finish(job_id, JobState.SUCCEEDED, known.measured_again(shapes).to_dict())
         return True
     finally:
         store.close()

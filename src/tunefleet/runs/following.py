@@ -110,7 +110,7 @@ def is_worked_on(home: Path, store: Store, job_ids: Sequence[str]) -> bool:
 
 
 def _job(store: Store, job_id: str) -> Job | None:
-    return next((job for job in store.jobs() if job.job_id == job_id), None)
+    return next(iter(store.jobs.page(prefix=job_id, limit=1)), None)
 
 
 def _state(store: Store, job_id: str) -> str:

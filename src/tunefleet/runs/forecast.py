@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from tunefleet.core.job import JobSpec, JobState
 from tunefleet.core.phases import Forecast, first_round_s, phase_seconds
-from tunefleet.store import Store
+from tunefleet.store import Store, each_job
 
 #: The latest runs that are asked.
 _RUNS = 5
 #: Longer than any search that is asked for its stages, in seconds.
 _DAY_S = 86_400.0
+#: Jobs that are looked at.
+_LATEST = 300
 
 
 def forecast_of(store: Store, spec: JobSpec) -> Forecast:
     """From the latest delivered runs on the same target and device; phases and trials are those of
     runs of the same network."""
-    alike = [
-        job for job in store.jobs() if job.state is JobState.SUCCEEDED and _alike(job.spec, spec)
-    ]
+    latest_jobs = islice(each_job(store.jobs, state=JobState.SUCCEEDED), _LATEST)
+    alike = [job for job in latest_jobs if _alike(job.spec, spec)]
     same = [job for job in alike if job.spec.network.name == spec.network.name][:_RUNS]
-    summaries = [_mapping(store.summary(job.job_id)) for job in same]
+    summaries = [_mapping(store.jobs.summary(job.job_id)) for job in same]
     walls = [_seconds(summary.get("wall")) for summary in summaries]
     trials = sum(_number(summary.get("trials")) for summary in summaries)
     tuned_s = sum(job.elapsed_s for job in same)
@@ -30,7 +32,7 @@ def forecast_of(store: Store, spec: JobSpec) -> Forecast:
     spans = (
         span
         for job in latest
-        for span in store.stages_between(job.created_at, job.created_at + _DAY_S)
+        for span in store.work.stages_between(job.created_at, job.created_at + _DAY_S)
         if span.key.job_id == job.job_id
     )
     return Forecast(

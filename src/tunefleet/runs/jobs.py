@@ -15,12 +15,14 @@ from tunefleet.core.step import StepKey, StepKind
 from tunefleet.errors import InputError
 from tunefleet.fleet.leases import Leases, jobs_held
 from tunefleet.runs.timeline import find_job
-from tunefleet.store import Store, open_store
+from tunefleet.store import Store, each_job, open_store
 
 RUNNING, PAUSED, CANCELLING = str(JobState.RUNNING), "paused", "cancelling"
 #: Every state that `status_of` gives.
 STATES = (RUNNING, PAUSED, CANCELLING, *(str(s) for s in JobState if s is not JobState.RUNNING))
 
+#: Jobs that are read at once where all are listed.
+_PAGE = 100
 INTERRUPTED = "interrupted; the same command continues it"
 
 
@@ -55,22 +57,29 @@ def list_jobs(
 ) -> list[dict[str, Any]]:
     """The jobs of a home as JSON values, newest first: of these states, and no more than `limit`.
     None where there is no home: looking creates nothing."""
-    if not home.is_dir():
+    if not home.is_dir() or limit == 0:
         return []
     listed: list[dict[str, Any]] = []
     store = open_store(home)
     try:
         held = jobs_held(store.coordination)
-        for job in store.jobs():
-            if limit is not None and len(listed) >= limit:
-                break
+        for job in each_job(store.jobs, state=_stored(states), size=limit or _PAGE):
             summary = _summary(store, job)
-            status = _status(store, job, job.spec.fingerprint in held, summary)
+            status = _status(store, job, held, summary)
             if not states or status.state in states:
                 listed.append(_described(store, job, status, summary))
+            if len(listed) == limit:
+                break
     finally:
         store.close()
     return listed
+
+
+def _stored(states: Collection[str]) -> JobState | None:
+    """The state in the store of all jobs in these states; None where there are several."""
+    ended = {JobState(state) for state in states if state in set(JobState)}
+    running = {JobState.RUNNING} if set(states) & {PAUSED, CANCELLING} else set()
+    return next(iter(ended | running)) if len(ended | running) == 1 else None
 
 
 def remove_jobs(home: Path, names: Sequence[str]) -> list[Job]:
@@ -103,7 +112,7 @@ def cancel_interrupted(home: Path, job: Job) -> bool:
         if job.spec.fingerprint in jobs_held(store.coordination):
             return False
         with Leases(store.coordination).job(job.spec.fingerprint):
-            store.finish(job.job_id, JobState.CANCELLED, {"stopped": "cancelled by its user"})
+            store.jobs.finish(job.job_id, JobState.CANCELLED, {"stopped": "cancelled by its user"})
             store.coordination.ask(job.job_id, ControlRequest.RUN)
     finally:
         store.close()
@@ -115,7 +124,7 @@ def trials_of(home: Path, names: Sequence[str]) -> int:
     store = open_store(home)
     try:
         jobs = {find_job(store, name).job_id for name in names}
-        return sum(store.trial_count(job_id) for job_id in jobs)
+        return sum(store.records.trial_count(job_id) for job_id in jobs)
     finally:
         store.close()
 
@@ -125,22 +134,22 @@ def _remove(store: Store, root: Home, job: Job) -> None:
 
     # Nobody takes it up meanwhile.
     with Leases(store.coordination).job(job.spec.fingerprint):
-        store.remove_job(job.job_id)
+        store.jobs.remove(job.job_id)
         remove_unused(root.objects / job.job_id)
 
 
 def _summary(store: Store, job: Job) -> dict[str, Any]:
-    summary = None if job.state is JobState.RUNNING else store.summary(job.job_id)
+    summary = None if job.state is JobState.RUNNING else store.jobs.summary(job.job_id)
     return summary if isinstance(summary, dict) else {}
 
 
-def _status(store: Store, job: Job, held: bool, summary: dict[str, Any]) -> JobStatus:
+def _status(store: Store, job: Job, held: Collection[str], summary: dict[str, Any]) -> JobStatus:
     running = job.state is JobState.RUNNING
     return status_of(
         job.state,
-        worked_on=running and held,
+        worked_on=running and job.spec.fingerprint in held,
         wanted=store.coordination.wanted(job.job_id) if running else ControlRequest.RUN,
-        delivered=running and store.step(StepKey(job.job_id, StepKind.MEASURE)) is not None,
+        delivered=running and store.work.step(StepKey(job.job_id, StepKind.MEASURE)) is not None,
         stopped=str(summary.get("stopped") or ""),
     )
 
@@ -171,7 +180,7 @@ def _described(
             "trials_per_task": budget.trials_per_task,
             "device_seconds": budget.device_seconds,
         },
-        "trials": store.trial_count(job.job_id),
+        "trials": store.records.trial_count(job.job_id),
         "latency_ms": result.tuned_ms.median if result.tuned_ms else None,
         "speedup": result.speedup.median if result.speedup else None,
         "why_no_speedup": result.why_no_speedup,

@@ -142,7 +142,7 @@ def _found(
 ) -> RunResult | None:
     """The result of an artifact that has these very programs, and its figures where these are to be
     measured."""
-    imported = store.step(StepKey(preparation.id, StepKind.IMPORT))
+    imported = store.work.step(StepKey(preparation.id, StepKind.IMPORT))
     if imported is None or not isinstance(imported.result, Imported):
         return None
     known = _known(store, preparation, imported.result.tasks, job)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from tunefleet.core.home import Home
 from tunefleet.core.job import JobState
-from tunefleet.store import Store
+from tunefleet.store import Store, each_job
 
 
 def unneeded_objects(store: Store, home: Home) -> list[Path]:
     """Folders of modules and libraries on their way, and of the preparations that they belong to,
     that no job which goes on needs; somebody may use them all the same."""
-    running = [job for job in store.jobs() if job.state is JobState.RUNNING]
+    running = list(each_job(store.jobs, state=JobState.RUNNING))
     wanted = {job.job_id for job in running}
     wanted |= {job.spec.preparation.id for job in running if job.spec.source is not None}
     folders = home.objects.iterdir() if home.objects.is_dir() else ()

@@ -55,7 +55,7 @@ class NetworkRun:
     def committed(self) -> dict[StepKey, StepRun]:
         """The steps of its plan that are."""
         kinds = (*self.plan.before, *self.plan.after)
-        runs = [self._fleet.store.step(self.request(kind).key) for kind in kinds]
+        runs = [self._fleet.store.work.step(self.request(kind).key) for kind in kinds]
         return {run.key: run for run in runs if run is not None}
 
     def request(self, kind: StepKind) -> StepRequest:
@@ -67,7 +67,7 @@ class NetworkRun:
 
     @property
     def is_prepared(self) -> bool:
-        return self._fleet.store.step(StepKey(self.preparation.id, StepKind.CHECK)) is not None
+        return self._fleet.store.work.step(StepKey(self.preparation.id, StepKind.CHECK)) is not None
 
     @property
     def imported(self) -> Imported:
@@ -87,7 +87,7 @@ class NetworkRun:
         """The result, written to the published artifact."""
         from tunefleet.stages.publish import tell
 
-        if self._fleet.store.step(StepKey(self.run_id, StepKind.PUBLISH)) is not None:
+        if self._fleet.store.work.step(StepKey(self.run_id, StepKind.PUBLISH)) is not None:
             tell(self._fleet.place, self.delivery(), self._timeline())
         return self.result()
 
@@ -97,7 +97,7 @@ class NetworkRun:
         from tunefleet.runs.timeline import build_timeline, without_other_names
 
         store, job = self._fleet.store, self.job
-        if job is None or not store.stages(job.job_id):
+        if job is None or not store.work.stages(job.job_id):
             return ""
         return timeline_page(without_other_names(build_timeline(store, job)))
 
@@ -129,7 +129,7 @@ class NetworkRun:
         return all(objects.has(name) for name in named if name is not None)
 
     def step_result(self, kind: StepKind, expected: type[R], owner: str) -> R:
-        run = self._fleet.store.step(StepKey(owner, kind))
+        run = self._fleet.store.work.step(StepKey(owner, kind))
         result: StepResult | None = None if run is None else run.result
         if not isinstance(result, expected):
             raise StepOrderError(f"{kind} is not done", cure="call from_network() before")

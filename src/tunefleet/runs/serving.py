@@ -100,11 +100,12 @@ class Server:
     # How it does it
 
     def _open_jobs(self) -> list[Job]:
+        from tunefleet.store import each_job
+
         return [
             job
-            for job in reversed(self._fleet.store.jobs())
-            if job.state is JobState.RUNNING
-            and (self._takes_all or job.spec.terms.served)
+            for job in reversed([*each_job(self._fleet.store.jobs, state=JobState.RUNNING)])
+            if (self._takes_all or job.spec.terms.served)
             and job.spec.source is not None
             and job.job_id not in self._courses
             and job.job_id not in self._failed

@@ -104,7 +104,7 @@ def follow(home: Path, store: Store, jobs: Mapping[str, Submitted]) -> dict[str,
 def outcome_of(store: Store, job_id: str, ended: JobEnded) -> RunResult | TunefleetError:
     """What became of a job that has ended: its result, or the error that ended it."""
     if not ended.error:
-        return read_result(store.summary(job_id) or {}, f"job {job_id[:8]}")
+        return read_result(store.jobs.summary(job_id) or {}, f"job {job_id[:8]}")
     known = _errors(TunefleetError)
     return known.get(ended.kind, JobError)(ended.error)
 

@@ -54,13 +54,13 @@ def run_timeline(run: str, home: Path | str | None = None) -> dict[str, Any]:
 
 def find_job(store: Store, run: str) -> Job:
     """The one job whose id, or whose run's id, begins so. Raises InputError."""
+    from tunefleet.store import each_job
+
     cure = "see `tunefleet jobs`"
     if len(run) < SHORTEST_ID:
         raise InputError(f"{run!r} is too short for a run", cure=f"give {SHORTEST_ID} characters")
-    jobs = [
-        job
-        for job in store.jobs()
-        if job.job_id.startswith(run) or _run_id(store, job).startswith(run)
+    jobs = store.jobs.page(prefix=run) or [
+        job for job in each_job(store.jobs) if _run_id(store, job).startswith(run)
     ]
     if not jobs:
         raise InputError(f"no run {run}", cure=cure)
@@ -71,22 +71,24 @@ def find_job(store: Store, run: str) -> Job:
 
 
 def _run_id(store: Store, job: Job) -> str:
-    return str((store.summary(job.job_id) or {}).get("run") or "")
+    return str((store.jobs.summary(job.job_id) or {}).get("run") or "")
 
 
 def build_timeline(store: Store, job: Job) -> dict[str, Any]:
     """Raises InputError for a job without stages."""
-    own: list[_Busy] = [run.span for run in store.stages(job.job_id)]
+    from tunefleet.store import each_job
+
+    own: list[_Busy] = [run.span for run in store.work.stages(job.job_id)]
     if not own:
         raise InputError(f"job {job.job_id} has no finished stage", cure="let it tune first")
     own += _steps_of(store, job)
     start, end = min(s.started_at for s in own), max(s.ended_at for s in own)
-    stages = store.stages_between(start, end)
+    stages = store.work.stages_between(start, end)
     steps = {
         other.job_id: [
             s for s in _steps_of(store, other) if s.started_at <= end and s.ended_at >= start
         ]
-        for other in store.jobs()
+        for other in each_job(store.jobs)
     }
     clock = _TuningClock.of([*stages, *chain.from_iterable(steps.values())], start, end)
     spans = _placed(stages, clock) + _placed_steps(steps, clock)
@@ -223,10 +225,10 @@ def _placed(spans: Sequence[StageSpan], clock: _TuningClock) -> list[_Placed]:
 
 def _steps_of(store: Store, job: Job) -> list[StepSpan]:
     """When and where the steps of a job ran: as it told when it ended, or as committed so far."""
-    told = (store.summary(job.job_id) or {}).get("steps")
+    told = (store.jobs.summary(job.job_id) or {}).get("steps")
     if told is None:
         owners = [job.job_id, *([job.spec.preparation.id] if job.spec.source is not None else [])]
-        spans = [run.span for owner in owners for run in store.steps(owner)]
+        spans = [run.span for owner in owners for run in store.work.steps(owner)]
     else:
         spans = [
             StepSpan(
@@ -307,7 +309,7 @@ def _jobs(store: Store, own: Job, spans: Sequence[_Placed]) -> list[dict[str, An
     of_jobs: dict[str, list[_Placed]] = {own.job_id: []}
     for span in spans:
         of_jobs.setdefault(span.job_id, []).append(span)
-    networks = {job.job_id: job.spec.network.name for job in store.jobs()}
+    networks = {job_id: store.jobs.get(job_id).spec.network.name for job_id in of_jobs}
     return [
         {
             "job": job_id,
@@ -342,7 +344,7 @@ def _spans_to_json(store: Store, spans: Sequence[_Placed]) -> list[dict[str, Any
     names = {
         (job_id, weighted.task.task_id): weighted.task.name
         for job_id in {span.job_id for span in spans}
-        for weighted in store.tasks(job_id)
+        for weighted in store.work.tasks(job_id)
     }
     return [
         {

@@ -66,7 +66,7 @@ def time_tasks(
     """
     recorded = recorded_tasks(context, store)
     identities = context.device, _toolchain(context)
-    best = {t.task.task_id: store.best(t.task.task_id, *identities) for t in network.tasks}
+    best = {t.task.task_id: store.records.best(t.task.task_id, *identities) for t in network.tasks}
     unknown = [t.task for t in network.tasks if best[t.task.task_id] is None]
     with (
         measuring_on([context], tell),
@@ -91,16 +91,18 @@ def time_tasks(
 def recorded_tasks(context: BenchmarkContext, store: Store) -> dict[str, Timed]:
     """The best record of every task that any job tuned on the device and the target of a
     context."""
+    from tunefleet.store import each_job
+
     device, toolchain = context.device, _toolchain(context)
     tasks = {
         weighted.task.task_id: weighted.task
-        for job in store.jobs()
+        for job in each_job(store.jobs)
         if (job.spec.target, job.spec.device.exact) == (context.target, device.exact)
-        for weighted in store.tasks(job.job_id)
+        for weighted in store.work.tasks(job.job_id)
     }
     timed = {}
     for task_id, task in tasks.items():
-        for record in store.records(task_id, device, toolchain, tier=Tier.EXACT, limit=1):
+        for record in store.records.fastest(task_id, device, toolchain, tier=Tier.EXACT, limit=1):
             timed[task_id] = Timed(workload_of(task), record.measurement.latency_s)
     return timed
 

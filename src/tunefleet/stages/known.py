@@ -24,12 +24,12 @@ def known_programs(
     for task_id in task_ids:
         job_id = from_job
         if not job_id:
-            record = store.best(task_id, preparation.device, preparation.toolchain)
+            record = store.records.best(task_id, preparation.device, preparation.toolchain)
             if record is None:
                 continue
             job_id = record.job_id
         if job_id not in winners:
-            winners[job_id] = store.winners(job_id)
+            winners[job_id] = store.records.winners(job_id)
         winner, checks = winners[job_id].get(task_id, (None, None))
         if winner is not None:
             known[task_id] = KnownProgram(job_id, winner, checks)

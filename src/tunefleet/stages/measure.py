@@ -120,8 +120,8 @@ def _exceeds(place: StageContext, delivery: Delivery, peak: float) -> bool:
     """Whether a kernel of the job is faster than the peak that was measured."""
     if delivery.job is None:
         return False
-    tasks = {w.task.task_id: w.task for w in place.store.tasks(delivery.job.job_id)}
-    for task_id, (winner, checks) in place.store.winners(delivery.job.job_id).items():
+    tasks = {w.task.task_id: w.task for w in place.store.work.tasks(delivery.job.job_id)}
+    for task_id, (winner, checks) in place.store.records.winners(delivery.job.job_id).items():
         latency = (checks or {}).get("latency_s" if winner else "default_s")
         comparable = winner is None or has_peak_of_floats(winner.candidate.trace)
         if latency and comparable and tasks[task_id].flops / latency / 1e9 > peak:

@@ -26,7 +26,7 @@ _LIMIT_S = 900.0
 
 def result_of(place: Workplace, owner: str, kind: StepKind, expected: type[R]) -> R:
     """The result of an earlier step. Raises InternalError where it is not committed."""
-    run = place.store.step(StepKey(owner, kind))
+    run = place.store.work.step(StepKey(owner, kind))
     if run is None or not isinstance(run.result, expected):
         raise InternalError(f"{kind} of {owner[:8]} is not committed")
     return run.result

@@ -123,7 +123,7 @@ def _libraries(place: StageContext, key: StageKey) -> list[Built]:
 
 def discard(place: StageContext, key: StageKey) -> None:
     """The libraries of a round are not needed once it is measured."""
-    run = place.store.stage(replace(key, kind=StageKind.BUILD))
+    run = place.store.work.stage(replace(key, kind=StageKind.BUILD))
     if run is not None and isinstance(run.result, BuildResult):
         for each in run.result.built:
             place.objects(key.job_id).remove(each.path)

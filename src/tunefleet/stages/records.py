@@ -32,7 +32,9 @@ def known_records(
     spec = lane.job.spec
     if not spec.settings.transfer:
         return []
-    records = store.records(lane.task.task_id, spec.device, spec.toolchain, tier=tier, limit=limit)
+    records = store.records.fastest(
+        lane.task.task_id, spec.device, spec.toolchain, tier=tier, limit=limit
+    )
     return [record for record in records if record.job_id != lane.job.job_id]
 
 
@@ -67,17 +69,17 @@ class Knowledge:
 
     def best_latency(self, lane: JobTask) -> float | None:
         """The best known latency of a task in this job or, exactly, in earlier ones."""
-        trials = self._place.store.trials(lane.job.job_id, lane.task.task_id)
+        trials = self._place.store.records.trials(lane.job.job_id, lane.task.task_id)
         latencies = [trial.latency_s for trial in trials]
         latencies += [r.measurement.latency_s for r in self.known(lane, Tier.EXACT, 1)]
         return min((latency for latency in latencies if latency is not None), default=None)
 
     def _tasks_of(self, job_id: str) -> tuple[Task, ...]:
-        return tuple(weighted.task for weighted in self._place.store.tasks(job_id))
+        return tuple(weighted.task for weighted in self._place.store.work.tasks(job_id))
 
     def _weights_of(self, job_id: str, timeout_s: float) -> dict[str, TaskWeights]:
         # In the device's worker, which is idle: the host's may be building another task's batch.
-        return weights_of(self._place.store.tasks(job_id), self._place.pool, timeout_s)
+        return weights_of(self._place.store.work.tasks(job_id), self._place.pool, timeout_s)
 
     def _model_of(self, model_id: str) -> tuple[Card, Pretrained]:
         entry = self._place.models.get(model_id)
@@ -87,7 +89,7 @@ class Knowledge:
 def committed(store: Store, key: StageKey, kind: StageKind, expected: type[R]) -> R:
     """The result of an earlier stage of the same round."""
     source = StageKey(key.job_id, key.task_id, key.iteration, kind)
-    run = store.stage(source)
+    run = store.work.stage(source)
     if run is None or not isinstance(run.result, expected):
         raise InternalError(f"{key} was started before {source} was committed")
     return run.result

@@ -179,11 +179,11 @@ def _with_search(
     result: RunResult, place: Workplace, job: Job, tasks: tuple[WeightedTask, ...]
 ) -> RunResult:
     """The result with what its job searched."""
-    store, trials = place.store, place.store.trials(job.job_id)
+    store, trials = place.store, place.store.records.trials(job.job_id)
     rows = task_results(
         tasks,
-        store.winners(job.job_id),
-        partial(store.trials, job.job_id),
+        store.records.winners(job.job_id),
+        partial(store.records.trials, job.job_id),
         result.peak_gflops,
         result.bandwidths,
     )
@@ -222,8 +222,8 @@ def _difference(result: RunResult) -> float | None:
 
 
 def _committed(store: Store, delivery: Delivery) -> _Committed:
-    prepared = {run.key.kind: run for run in store.steps(delivery.preparation.id)}
-    steps = prepared | {run.key.kind: run for run in store.steps(delivery.run_id)}
+    prepared = {run.key.kind: run for run in store.work.steps(delivery.preparation.id)}
+    steps = prepared | {run.key.kind: run for run in store.work.steps(delivery.run_id)}
     imported = _result(steps, StepKind.IMPORT, Imported)
     checked = _result(steps, StepKind.CHECK, Checked)
     if imported is None or checked is None:
@@ -285,7 +285,7 @@ def _troubles(tasks: Sequence[WeightedTask], store: Store, job: Job) -> list[str
     names = {t.task.task_id: t.task.name for t in tasks}
     told = Counter(
         f"{names.get(run.key.task_id, run.key.task_id)}: {run.key.kind}: {run.note}"
-        for run in store.stages(job.job_id)
+        for run in store.work.stages(job.job_id)
         if run.note and run.key.kind in (StageKind.SELECT, StageKind.UPDATE)
     )
     return list(told)
@@ -314,7 +314,9 @@ def _is_known(task_id: str, store: Store, job: Job) -> bool:
     spec = job.spec
     if not spec.settings.transfer:
         return False
-    return bool(store.records(task_id, spec.device, spec.toolchain, tier=Tier.EXACT, limit=1))
+    return bool(
+        store.records.fastest(task_id, spec.device, spec.toolchain, tier=Tier.EXACT, limit=1)
+    )
 
 
 def search_failed(result: RunResult) -> str:
@@ -339,9 +341,9 @@ def _wall(steps: Iterable[StepRun], store: Store, job: Job | None) -> dict[str, 
     wall = {str(run.key.kind): run.seconds for run in steps}
     if job:
         stages = {str(kind): 0.0 for kind in StageKind}
-        for run in store.stages(job.job_id):
+        for run in store.work.stages(job.job_id):
             stages[str(run.key.kind)] += run.seconds
-        elapsed_s = next(j.elapsed_s for j in store.jobs() if j.job_id == job.job_id)
+        elapsed_s = store.jobs.get(job.job_id).elapsed_s
         wall |= stages
         wall["other"] = max(0.0, elapsed_s - sum(stages.values()))
     return wall
@@ -352,11 +354,11 @@ def tuning_curve(store: Store, job: Job) -> tuple[CurvePoint, ...]:
 
     The sum is None until every task has a measurement of this job.
     """
-    weights = {t.task.task_id: t.weight for t in store.tasks(job.job_id)}
+    weights = {t.task.task_id: t.weight for t in store.work.tasks(job.job_id)}
     best: dict[str, float] = {}
     points: list[CurvePoint] = []
     trials, seconds = 0, 0.0
-    for run in store.stages(job.job_id):
+    for run in store.work.stages(job.job_id):
         seconds += run.seconds
         if not isinstance(run.result, ProfileResult):
             trials += len(getattr(run.result, "failed", ()))

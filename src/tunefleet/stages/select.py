@@ -27,7 +27,7 @@ def select(
 ) -> tuple[SelectResult, str]:
     """At most `batch` candidates of a task, and a remark on the stage."""
     settings = lane.job.spec.settings.search
-    trials = place.store.trials(key.job_id, key.task_id)
+    trials = place.store.records.trials(key.job_id, key.task_id)
     known = {
         t.candidate.candidate_id: (t.candidate.trace, t.latency_s)
         for t in trials
@@ -59,7 +59,7 @@ def select(
         request,
         knowledge.pretrained(lane),
         settings.cost_model,
-        place.store.model(key.job_id).model,
+        place.store.records.model(key.job_id).model,
     )
     if isinstance(outcome, CallFailure):
         # A task that kills the search itself is complete: nothing can be selected for it.
@@ -77,7 +77,7 @@ def _transfer_sources(place: StageContext, lane: JobTask) -> tuple[str, ...]:
     spec, task = lane.job.spec, lane.task
     if not spec.settings.transfer:
         return ()
-    best_records = place.store.best_records(
+    best_records = place.store.records.fastest_of_operator(
         task.operator, spec.device, spec.toolchain, measured=_SOURCE_TRIALS
     )
     others = [c for c in best_records if c.task_id != task.task_id]
@@ -86,7 +86,7 @@ def _transfer_sources(place: StageContext, lane: JobTask) -> tuple[str, ...]:
 
 def _in_flight(place: StageContext, key: StageKey) -> set[str]:
     """Candidates of the round before: with look-ahead they may not be measured yet."""
-    before = place.store.stage(replace(key, iteration=key.iteration - 1))
+    before = place.store.work.stage(replace(key, iteration=key.iteration - 1))
     if before is None or not isinstance(before.result, SelectResult):
         return set()
     return {c.candidate_id for c in before.result.candidates}

@@ -19,8 +19,8 @@ def update(
 ) -> tuple[UpdateResult, str]:
     """Fit the job's cost model on all its trials and what transfers, if enough is new."""
     settings = lane.job.spec.settings.search
-    trained_on = place.store.model(key.job_id).trained_on
-    count = place.store.trial_count(key.job_id) + sum(
+    trained_on = place.store.records.model(key.job_id).trained_on
+    count = place.store.records.trial_count(key.job_id) + sum(
         len(knowledge.known(replace(lane, task=task), Tier.EXACT))
         for task in knowledge.tasks(key.job_id)
     )
@@ -58,7 +58,7 @@ def _samples(place: Workplace, knowledge: Knowledge, job: Job) -> list[tuple[byt
             r.candidate.candidate_id: (r.candidate.features, r.measurement.latency_s)
             for r in knowledge.known(JobTask(job, task), Tier.EXACT)
         }
-        for trial in place.store.trials(job.job_id, task.task_id):
+        for trial in place.store.records.trials(job.job_id, task.task_id):
             by_candidate[trial.candidate.candidate_id] = (trial.candidate.features, trial.latency_s)
         best = min((s for _, s in by_candidate.values() if s is not None), default=None)
         for features, latency in by_candidate.values():

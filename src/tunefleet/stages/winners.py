@@ -36,8 +36,8 @@ _CHECK_TIMEOUT_S = 120.0
 def run_build(place: StageContext, request: StepRequest) -> tuple[Finalists, tuple[Remark, ...]]:
     """Build the finalists of every task that has no winner yet, with the host's workers."""
     job = _job(request)
-    decided = place.store.winners(job.job_id)
-    tasks = [w for w in place.store.tasks(job.job_id) if w.task.task_id not in decided]
+    decided = place.store.records.winners(job.job_id)
+    tasks = [w for w in place.store.work.tasks(job.job_id) if w.task.task_id not in decided]
     finalists = [(weighted, finalists_of(place, job, weighted)) for weighted in tasks]
     remarks: list[Remark] = []
     objects = place.objects(request.key.owner)
@@ -73,10 +73,10 @@ def run_select(place: StageContext, request: StepRequest) -> tuple[Winners, tupl
     job = _job(request)
     store = place.store
     finalists = result_of(place, request.key.owner, StepKind.BUILD_FINALISTS, Finalists)
-    tasks = {w.task.task_id: w for w in store.tasks(job.job_id)}
+    tasks = {w.task.task_id: w for w in store.work.tasks(job.job_id)}
     timeout = job.spec.settings.build.timeout_s
     weights = weights_of(list(tasks.values()), place.pool, timeout)
-    done = store.winners(job.job_id)
+    done = store.records.winners(job.job_id)
     remarks: list[Remark] = []
     for index, (task_id, built, default) in enumerate(finalists.of_tasks):
         weighted = tasks[task_id]
@@ -96,7 +96,7 @@ def run_select(place: StageContext, request: StepRequest) -> tuple[Winners, tupl
             plain = None if default is None else _placed(place, request, default)
             contest = _Contest(weighted, entries, plain, weights[task_id])
             _decide(place, job, contest, len(built), remarks)
-    won = sum(winner is not None for winner, _ in store.winners(job.job_id).values())
+    won = sum(winner is not None for winner, _ in store.records.winners(job.job_id).values())
     return Winners(won), tuple(remarks)
 
 
@@ -122,7 +122,7 @@ def finalists_of(
     """The fastest trials of this job and of earlier ones that are close to the best, or `every`
     measured one."""
     task_id = weighted.task.task_id
-    trials = {t.candidate.candidate_id: t for t in place.store.trials(job.job_id, task_id)}
+    trials = {t.candidate.candidate_id: t for t in place.store.records.trials(job.job_id, task_id)}
     for record in known_records(place.store, JobTask(job, weighted.task), Tier.EXACT):
         trial = Trial(record.candidate, -1, record.measurement)
         trials.setdefault(record.candidate.candidate_id, trial)
@@ -202,7 +202,9 @@ def _decide(
         winner = trial
         break
     checks["rejected"] = [[i, f.text] for i, f in rejected]
-    place.store.select_winner(job.job_id, contest.weighted.task.task_id, winner, checks, rejected)
+    place.store.records.select_winner(
+        job.job_id, contest.weighted.task.task_id, winner, checks, rejected
+    )
 
 
 def _measured(

@@ -1,6 +1,6 @@
 """Durable state: the Store contract, the SQL store and an in-memory fake."""
 
-from tunefleet.store._base import BestRecord, Record, Store
+from tunefleet.store._base import BestRecord, Jobs, Record, Records, Store, Work, each_job
 from tunefleet.store._coordination import Coordination
 from tunefleet.store._events import Events, KeptEvent
 from tunefleet.store.memory import MemoryStore
@@ -10,11 +10,15 @@ __all__ = [
     "BestRecord",
     "Coordination",
     "Events",
+    "Jobs",
     "KeptEvent",
     "MemoryStore",
     "Record",
+    "Records",
     "SqlStore",
     "Store",
+    "Work",
+    "each_job",
     "open_store",
     "store_path",
 ]

@@ -4,6 +4,8 @@
 serialises writers itself and a reader never sees half of a commit.
 **Durability.** When a verb returns, its effect survives kill -9 of any process. Each verb is one
 transaction.
+**Size.** A store may hold 100,000 jobs: what is of one job, or of one task, comes whole, and jobs
+and events come in pages.
 **Idempotence.** `put_tasks`, `commit`, `commit_step`, `select_winner` and `finish` may be repeated
 with the same arguments; the repetition changes nothing. A stage is committed once: the first commit
 of a key wins, a later one returns False and leaves no trace.
@@ -13,7 +15,7 @@ version wrote or that cannot be written raises `SetupError` naming it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,6 +28,9 @@ from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Candidate, Failure, Measurement, Trial
 from tunefleet.store._coordination import Coordination
 from tunefleet.store._events import Events
+
+#: Jobs that are read at once where nobody says otherwise.
+PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +56,42 @@ class BestRecord:
     latency_s: float
 
 
-class Store(Protocol):
-    @property
-    def coordination(self) -> Coordination:
-        """Leases, and what users ask of jobs."""
+class Jobs(Protocol):
+    """The jobs of a store: what was asked for, and what came of it."""
 
-    @property
-    def events(self) -> Events:
-        """What happened to jobs."""
-
-    def open_job(self, spec: JobSpec, *, job_id: str, now: float) -> Job:
+    def open(self, spec: JobSpec, *, job_id: str, now: float) -> Job:
         """The running job with this spec's fingerprint (the latest), which is on the terms of this
         spec from now on, or a new one `job_id`."""
 
-    def jobs(self) -> list[Job]:
-        """Every job, newest first."""
+    def get(self, job_id: str) -> Job:
+        """One job."""
+
+    def page(
+        self,
+        *,
+        after: str = "",
+        limit: int = PAGE,
+        state: JobState | None = None,
+        fingerprint: str = "",
+        prefix: str = "",
+    ) -> list[Job]:
+        """The newest `limit` jobs, newest first: of those that are older than the job `after`, in
+        this state, with this fingerprint, whose ids begin so."""
+
+    def finish(self, job_id: str, state: JobState, summary: Any) -> None:
+        """Close a job with its JSON summary (what `--json` prints)."""
+
+    def summary(self, job_id: str) -> Any:
+        """The summary given to `finish`, or None while the job runs."""
+
+    def remove(self, job_id: str) -> None:
+        """Forget a job with its stages, steps, trials and winners, so that later jobs do not reuse
+        them; of the winners that are left the fastest take the place of its own in the best-only
+        table."""
+
+
+class Work(Protocol):
+    """What was done for jobs: their tasks, their stages, and steps on whole networks."""
 
     def put_tasks(self, job_id: str, tasks: Sequence[WeightedTask]) -> None:
         """Set the tasks of a job, in their order. A task known from other jobs is shared; its
@@ -126,6 +152,10 @@ class Store(Protocol):
         Raises InputError when `end` is before `start`.
         """
 
+
+class Records(Protocol):
+    """What was measured, and what later jobs reuse of it."""
+
     def trials(self, job_id: str, task_id: str | None = None) -> list[Trial]:
         """The trials of a job (of one of its tasks) in the order of commit, with features."""
 
@@ -136,7 +166,7 @@ class Store(Protocol):
         """The newest result of the job's update stages that has a cost model; an empty one if none
         has."""
 
-    def records(
+    def fastest(
         self,
         task_id: str,
         device: DeviceIdentity,
@@ -153,7 +183,7 @@ class Store(Protocol):
         the same exact identities is never returned.
         """
 
-    def best_records(
+    def fastest_of_operator(
         self,
         operator: str,
         device: DeviceIdentity,
@@ -190,16 +220,32 @@ class Store(Protocol):
     ) -> Record | None:
         """The entry of the best-only table: the fastest winner any job delivered here."""
 
-    def finish(self, job_id: str, state: JobState, summary: Any) -> None:
-        """Close a job with its JSON summary (what `--json` prints)."""
 
-    def summary(self, job_id: str) -> Any:
-        """The summary given to `finish`, or None while the job runs."""
+class Store(Protocol):
+    @property
+    def jobs(self) -> Jobs: ...
 
-    def remove_job(self, job_id: str) -> None:
-        """Forget a job with its stages, steps, trials and winners, so that later jobs do not reuse
-        them; of the winners that are left the fastest take the place of its own in the best-only
-        table."""
+    @property
+    def work(self) -> Work: ...
+
+    @property
+    def records(self) -> Records: ...
+
+    @property
+    def coordination(self) -> Coordination: ...
+
+    @property
+    def events(self) -> Events: ...
 
     def close(self) -> None:
         """Release files and connections; every verb afterwards raises."""
+
+
+def each_job(
+    jobs: Jobs, *, state: JobState | None = None, fingerprint: str = "", size: int = PAGE
+) -> Iterator[Job]:
+    """The jobs that `page` gives, newest first, `size` at a time as they are wanted."""
+    after = ""
+    while page := jobs.page(after=after, limit=size, state=state, fingerprint=fingerprint):
+        yield from page
+        after = page[-1].job_id

@@ -16,6 +16,7 @@ from sqlalchemy import Table, TypeDecorator
 from sqlalchemy.dialects.sqlite import dialect
 
 from tunefleet.errors import InputError, SetupError, raise_mistake
+from tunefleet.store._base import each_job
 from tunefleet.store.codec import check_values
 from tunefleet.store.database import SQLITE_ERRORS, UnreadableError, error_code, explained
 from tunefleet.store.schema import metadata
@@ -135,16 +136,16 @@ def _unreadable(path: Path) -> list[str]:
     problems = []
     with closing(SqlStore.open(path)) as store:
         try:
-            jobs = store.jobs()
+            jobs = list(each_job(store.jobs))
         except SetupError as error:
             return [f"the jobs: {error}"]
         for job in jobs:
             for what, read in (
-                ("tasks", store.tasks),
-                ("stages", store.stages),
-                ("trials", store.trials),
-                ("winners", store.winners),
-                ("summary", store.summary),
+                ("tasks", store.work.tasks),
+                ("stages", store.work.stages),
+                ("trials", store.records.trials),
+                ("winners", store.records.winners),
+                ("summary", store.jobs.summary),
             ):
                 try:
                     read(job.job_id)
@@ -154,7 +155,7 @@ def _unreadable(path: Path) -> list[str]:
             owners = [job.job_id, *([job.spec.preparation.id] if job.spec.source else [])]
             for owner in owners:
                 try:
-                    store.steps(owner)
+                    store.work.steps(owner)
                 except SetupError as error:
                     problems.append(f"the steps of job {job.job_id[:8]}: {error}")
     return problems

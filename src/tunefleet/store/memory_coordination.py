@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from tunefleet.core.coordination import Claim, ClaimStatus, ControlRequest, Lease, Queued
 from tunefleet.store._coordination import Entry, ahead_of, is_forgotten, lost
+from tunefleet.store.memory_state import MemoryState
 
 
 class MemoryCoordination:
-    """A `Coordination` of a MemoryStore: `verb` makes what is done within it one transaction,
-    `require_job` raises InputError where there is no such job."""
+    """`Coordination` in this process."""
 
-    def __init__(
-        self,
-        verb: Callable[[], AbstractContextManager[None]],
-        require_job: Callable[[str], object],
-    ) -> None:
-        self._verb = verb
-        self._require_job = require_job
+    def __init__(self, state: MemoryState) -> None:
+        self._state = state
         self._epochs = itertools.count(1)
         self._entries: dict[str, Entry] = {}
         self._requests: dict[str, ControlRequest] = {}
 
     def acquire(self, claim: Claim, ttl_s: float) -> Lease | Queued:
-        with self._verb():
+        with self._state.verb():
             now = time.monotonic()
             own = self._entries.get(claim.claim_id)
             if own is None or (not own.granted and is_forgotten(own, now)):
@@ -48,29 +41,29 @@ class MemoryCoordination:
             return Queued(tuple(e.status(now) for e in ahead)) if ahead else own.lease
 
     def renew(self, lease: Lease, ttl_s: float) -> None:
-        with self._verb():
+        with self._state.verb():
             self.check_current(lease)
             own = self._entries[lease.claim.claim_id]
             renewed = replace(own, expires_at=time.monotonic() + ttl_s)
             self._entries[lease.claim.claim_id] = renewed
 
     def release(self, claim_id: str) -> None:
-        with self._verb():
+        with self._state.verb():
             self._entries.pop(claim_id, None)
 
     def claims(self) -> list[ClaimStatus]:
-        with self._verb():
+        with self._state.verb():
             now = time.monotonic()
             alive = [e for e in self._entries.values() if e.expires_at > now]
             return [e.status(now) for e in sorted(alive, key=lambda e: e.epoch)]
 
     def ask(self, job_id: str, request: ControlRequest) -> None:
-        with self._verb():
-            self._require_job(job_id)
+        with self._state.verb():
+            self._state.entry(job_id)
             self._requests[job_id] = request
 
     def wanted(self, job_id: str) -> ControlRequest:
-        with self._verb():
+        with self._state.verb():
             return self._requests.get(job_id, ControlRequest.RUN)
 
     def check_current(self, lease: Lease) -> None:

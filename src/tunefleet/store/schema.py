@@ -131,6 +131,7 @@ jobs = Table(
     Column("toolchain_compatible", PlainText, nullable=False),
     Column("spec", Json, nullable=False),
     Column("summary", Json),
+    Index("ix_jobs_state_seq", "state", "seq"),
 )
 
 tasks = Table(
@@ -304,10 +305,11 @@ events = Table(
     "events",
     metadata,
     Column("seq", Whole, primary_key=True),
-    Column("job_id", ForeignKey("jobs.job_id"), nullable=False, index=True),
+    Column("job_id", ForeignKey("jobs.job_id"), nullable=False),
     Column("at", Number, nullable=False),
     Column("kind", PlainText, nullable=False),
     Column("version", Whole, nullable=False),
     Column("value", Json, nullable=False),
+    Index("ix_events_job_id_seq", "job_id", "seq"),
     sqlite_autoincrement=True,
 )

@@ -51,12 +51,12 @@ def gathered(out: Path, home: Path, jobs: Sequence[str] | None) -> int:
     """Write the trials of `jobs`, None for all, and return their number."""
     from tunefleet.runs.collected import write_jobs
     from tunefleet.runs.timeline import find_job
-    from tunefleet.store import open_store
+    from tunefleet.store import each_job, open_store
 
     store = open_store(home)
     try:
         named = None if jobs is None else [find_job(store, name) for name in jobs]
-        chosen = store.jobs()[::-1] if named is None else named
+        chosen = [*each_job(store.jobs)][::-1] if named is None else named
         return write_jobs(out, store, list(dict.fromkeys(chosen)))
     finally:
         store.close()
