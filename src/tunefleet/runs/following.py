@@ -25,7 +25,7 @@ def events_of(
     """The events of jobs behind a number, until all have ended. `goes_on` is asked now and then
     where nothing comes; where it says no, nothing is waited for."""
     pending = set(job_ids)
-    next_look = 0.0
+    next_look, alive = 0.0, True
     while True:
         page = store.events.page(after, job_ids)
         for kept in page:
@@ -37,13 +37,13 @@ def events_of(
             yield kept
         if page:
             continue
-        if not pending:
+        if not pending or not alive:
             return
         if time.monotonic() >= next_look:
-            if not goes_on():
-                return
+            alive = goes_on()
             next_look = time.monotonic() + _ALIVE_S
-        time.sleep(_LOOK_S)
+        if alive:  # else what was kept before it ended is read first
+            time.sleep(_LOOK_S)
 
 
 def last_opened(store: Store, job_id: str) -> int:
