@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import JobEnded, JobOpened, Observer
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job, JobState
@@ -17,6 +18,8 @@ from tunefleet.store import KeptEvent, Store, open_store
 
 #: Seconds between two looks for events, and between two whether anybody works on a job.
 _LOOK_S, _ALIVE_S = 0.2, 2.0
+#: Seconds for which whoever watches a job waits for the next server, where one has ended.
+_PATIENCE_S = 60.0
 
 
 def events_of(
@@ -63,7 +66,7 @@ def watch_jobs(home: Path, names: Sequence[str], after: int = 0) -> Iterator[dic
     store = open_store(home)
     try:
         ids = [find_job(store, name).job_id for name in names]
-        for kept in events_of(store, ids, after, lambda: is_worked_on(home, store, ids)):
+        for kept in events_of(store, ids, after, _Patience(home, store, ids)):
             yield kept.to_json()
     finally:
         store.close()
@@ -89,8 +92,7 @@ def show_jobs(
         ids = [job.job_id for job in jobs]
         observers = {job_id: observer(index) for index, job_id in enumerate(ids)}
         opened = {job_id: last_opened(store, job_id) for job_id in ids}
-        goes_on = lambda: is_worked_on(home, store, ids)  # noqa: E731
-        for kept in events_of(store, ids, min(opened.values()), goes_on):
+        for kept in events_of(store, ids, min(opened.values()), _Patience(home, store, ids)):
             if kept.event is not None and kept.seq > opened[kept.job_id]:
                 observers[kept.job_id](kept.event)
         return {name: _state(store, job_id) for name, job_id in zip(names, ids, strict=True)}
@@ -98,15 +100,32 @@ def show_jobs(
         store.close()
 
 
-def is_worked_on(home: Path, store: Store, job_ids: Sequence[str]) -> bool:
-    """Whether a process works on one of these jobs, or will soon."""
-    held = jobs_held(store.coordination)
-    jobs = [_job(store, job_id) for job_id in job_ids]
-    going = [job for job in jobs if job is not None and job.state is JobState.RUNNING]
-    if any(job.spec.fingerprint in held for job in going):
-        return True
-    served = any(job.spec.terms.served for job in going)
-    return served and ask(Home(home), Question("hello")) is not None
+class _Patience:
+    """Whether it is worth waiting for what happens to jobs: a process works on one, or a server
+    will soon."""
+
+    def __init__(self, home: Path, store: Store, job_ids: Sequence[str]) -> None:
+        self._home = home
+        self._store = store
+        self._job_ids = job_ids
+        self._until = time.monotonic() + _PATIENCE_S
+
+    def __call__(self) -> bool:
+        held = jobs_held(self._store.coordination)
+        jobs = [_job(self._store, job_id) for job_id in self._job_ids]
+        going = [job for job in jobs if job is not None and job.state is JobState.RUNNING]
+        if any(job.spec.fingerprint in held for job in going):
+            self._until = time.monotonic() + _PATIENCE_S
+            return True
+        wanted = self._store.coordination.wanted
+        served = [
+            job
+            for job in going
+            if job.spec.terms.served and wanted(job.job_id) is not ControlRequest.PAUSE
+        ]
+        if served and ask(Home(self._home), Question("hello")) is not None:
+            self._until = time.monotonic() + _PATIENCE_S
+        return bool(served) and time.monotonic() < self._until
 
 
 def _job(store: Store, job_id: str) -> Job | None:

@@ -194,7 +194,13 @@ def _served(
     detach: bool,
     leave: Leave,
 ) -> list[Tuned]:
-    """Have the server of a home tune networks, and follow it."""
+    """Have the server of a home tune networks, and follow it. Raises InputError for cores, which
+    are the server's."""
+    if base.host_cores or base.device_cores:
+        raise InputError(
+            "the server of this home decides which cores are used",
+            cure="give --host-cores and --device-cores to tunefleet serve",
+        )
     store = open_store(base.home)
     submitted: dict[str, Submitted] = {}
     outcomes = [Tuned(name) for name in names]
