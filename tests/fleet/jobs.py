@@ -68,6 +68,15 @@ def home_of(machine: Any) -> Home:
     return Home(machine.scratch / "home")
 
 
+def fleet_on(machine: Any, store: Any, home: Home | None = None) -> Any:
+    """A fleet of a machine and a store that are there."""
+    from tunefleet.fleet.local import LocalFleet
+
+    fleet = LocalFleet(machine.layout, (home or home_of(machine)).root)
+    fleet._machine, fleet._store = machine, store
+    return fleet
+
+
 def choose_winners(store: Any, machine: Any, job: Job) -> None:
     """The two steps after a search."""
     from tunefleet.core.importing import NetworkSource
@@ -91,12 +100,9 @@ def search(
     home: Home | None = None,
 ) -> list[str]:
     """Run the searches of jobs to their end; returns why each ended."""
-    from tunefleet.fleet.leases import Leases
     from tunefleet.fleet.live import search_of
-    from tunefleet.fleet.local import shell_on
 
-    leases = Leases(store.coordination)
-    shell = shell_on(machine, store, leases, home or home_of(machine), policy)
+    shell = fleet_on(machine, store, home).shell(policy)
     for job in jobs:
         shell.submit(search_of(store, job, observer))
     endings = shell.run()

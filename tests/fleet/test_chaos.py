@@ -14,12 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.jobs import APART, SETTINGS, home_of, open_job
+from tests.fleet.jobs import APART, SETTINGS, fleet_on, open_job
 from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Failure
-from tunefleet.fleet.leases import Leases
 from tunefleet.fleet.live import search_of
-from tunefleet.fleet.local import shell_on
 from tunefleet.scheduler.values import JobEnd
 from tunefleet.store import MemoryStore
 from tunefleet.workers.machine import Machine
@@ -67,8 +65,7 @@ def test_the_end_is_that_of_an_undisturbed_run(tiny: Any, seed: int) -> None:
     store = MemoryStore()
     job = open_job(store, tiny, trials, replace(SETTINGS, transfer=False))
     with Machine(APART) as machine:
-        leases = Leases(store.coordination)
-        shell = shell_on(machine, store, leases, home_of(machine), "predictive", LEASE_S)
+        shell = fleet_on(machine, store).shell(lease_s=LEASE_S)
         shell.submit(search_of(store, job, lambda event: None))
         with faults(machine, seed) as done:
             ending = shell.run()[job.job_id]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.scheduler.mock import device, host
 from tests.scheduler.test_tuning_plan import Mock, plan_of
 from tests.store.values import make_spec
 from tunefleet.core.coordination import ControlRequest
@@ -19,6 +18,7 @@ from tunefleet.core.events import (
     ResourceQuarantined,
     StageAbandoned,
     StageCommitted,
+    StageStarted,
 )
 from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import Job, JobState
@@ -33,7 +33,7 @@ from tunefleet.core.step import (
     StepKind,
     StepRun,
 )
-from tunefleet.errors import JobError
+from tunefleet.errors import JobError, RetryElsewhereError
 from tunefleet.fleet.executor import Assignment, Report
 from tunefleet.fleet.live import Ending, Live, Search, Steps
 from tunefleet.fleet.shell import Shell
@@ -55,6 +55,13 @@ from tunefleet.stages.place import Delivery, LostInputError, StepRequest
 pytestmark = pytest.mark.tvm
 
 
+#: What the jobs of these tests need.
+KINDS = {
+    Role.HOST: make_spec().toolchain.host,
+    Role.DEVICE: make_spec().device.hardware,
+}
+
+
 class FakeExecutor:
     """Answers from mocks, in a thread of its own after a moment; `stuck` leases are never heard
     of again until they are abandoned."""
@@ -63,6 +70,7 @@ class FakeExecutor:
         self.resource, self._shell, self._mocks = resource, shell, mocks
         self.stuck: set[int] = set()
         self.errors: dict[str, Exception] = {}
+        self.away: Exception | None = None
         self.started: list[Assignment] = []
         #: How often the first stage that comes is never heard of again.
         self.stick_next = 0
@@ -83,6 +91,9 @@ class FakeExecutor:
 
     def _answer(self, assignment: Assignment) -> None:
         key = assignment.key
+        if self.away is not None:
+            self._shell.report(Report(assignment, End.AWAY, error=self.away))
+            return
         if key.job_id in self.errors:
             self._shell.report(Report(assignment, End.FAILED, error=self.errors[key.job_id]))
             return
@@ -116,29 +127,40 @@ class FakeExecutor:
         self.closed = True
 
 
+def resource_of(name: str, role: Role, kind: str = "") -> Resource:
+    return Resource(name, role, kind or KINDS[role], frozenset([name]))
+
+
 class Bench:
-    def __init__(self, *names: str, trials: int = 12, lease_s: float = 0.05) -> None:
+    def __init__(
+        self, *names: str, trials: int = 12, lease_s: float = 0.05, needed: Any = None
+    ) -> None:
         self.requests: dict[str, ControlRequest] = {}
         self.shell = Shell(
             Scheduler(Predictive(), in_flight=3),
             lease_s,
             lambda job: self.requests.get(job, ControlRequest.RUN),
+            **({} if needed is None else {"needed": needed}),
         )
         self.mocks = {name: Mock(plan_of(2, trials)) for name in names}
         self.events: dict[str, list[Any]] = {name: [] for name in names}
         self.host, self.device = (
-            FakeExecutor(Resource(n, role, n, frozenset([n])), self.shell, self.mocks)
+            FakeExecutor(resource_of(n, role), self.shell, self.mocks)
             for n, role in (("host", Role.HOST), ("device", Role.DEVICE))
         )
         self.done, self.lost = self.host.done, self.host.lost
         self.device.done, self.device.lost = self.done, self.lost
         self.shell.join(self.host)
         self.shell.join(self.device)
-        for name, mock in self.mocks.items():
-            job = Job(name, make_spec(), JobState.RUNNING, 0.0)
-            tasks = {t: lane.weighted.task for t, lane in mock.plan.progress.items()}
-            request = JobRequest(name, mock.plan)
-            self.shell.submit(Search(job, mock.plan, tasks, self.events[name].append, request))
+        for name in self.mocks:
+            self.submit(name)
+
+    def submit(self, name: str, device_kind: str = KINDS[Role.DEVICE]) -> None:
+        mock = self.mocks[name]
+        job = Job(name, make_spec(), JobState.RUNNING, 0.0)
+        tasks = {t: lane.weighted.task for t, lane in mock.plan.progress.items()}
+        request = JobRequest(name, mock.plan, host_kind=KINDS[Role.HOST], device_kind=device_kind)
+        self.shell.submit(Search(job, mock.plan, tasks, self.events[name].append, request))
 
     def of(self, name: str, kind: type) -> list[Any]:
         return [e for e in self.events[name] if isinstance(e, kind)]
@@ -212,7 +234,10 @@ def test_what_an_earlier_step_made_and_is_gone_is_made_again() -> None:
 def test_no_step_begins_before_the_one_before_it_has_ended() -> None:
     """Under a policy that looks ahead, with a host that idles while the device works."""
     steps = steps_of("e", ALL)
-    arrivals = [ResourceJoined(0.0, host()), ResourceJoined(0.0, device())]
+    arrivals = [
+        ResourceJoined(0.0, resource_of("host", Role.HOST)),
+        ResourceJoined(0.0, resource_of("device", Role.DEVICE)),
+    ]
     submitted = JobSubmitted(0.0, steps.request)
     found = simulate(Scheduler(POLICIES["predictive"]()), [*arrivals, submitted], lambda key: 1.0)
     ends = [span.end for span in found.spans]
@@ -297,3 +322,56 @@ def test_a_drifting_device_is_quarantined_and_says_so(monkeypatch: pytest.Monkey
     assert told
     assert told[0].resource_id == "device"
     assert "reference kernel" in told[0].reason
+
+
+def test_a_device_joins_when_a_job_comes_that_needs_it() -> None:
+    joined: list[str] = []
+
+    def needed(shell: Shell, request: JobRequest) -> list[Any]:
+        kind = request.device_kind
+        if kind in (*joined, KINDS[Role.DEVICE]):
+            return []
+        joined.append(kind)
+        return [FakeExecutor(resource_of(kind, Role.DEVICE, kind), shell, bench.mocks)]
+
+    bench = Bench("a", needed=needed)
+    for name in ("b", "c"):
+        bench.mocks[name], bench.events[name] = Mock(plan_of(2, 12)), []
+        bench.submit(name, "gpu")
+    endings = bench.shell.run()
+    assert {n: e.end for n, e in endings.items()} == dict.fromkeys("abc", JobEnd.DONE)
+    assert joined == ["gpu"]
+    measured = {
+        name: {e.resource_id for e in bench.of(name, StageStarted)
+               if e.key.kind is StageKind.PROFILE} for name in "abc"
+    }  # fmt: skip
+    assert measured == {"a": {"device"}, "b": {"gpu"}, "c": {"gpu"}}
+
+
+def test_a_device_that_cannot_be_reached_ends_the_jobs_that_need_it_and_no_other() -> None:
+    error = RetryElsewhereError("the board is not there", cure="start it")
+
+    def needed(shell: Shell, request: JobRequest) -> list[Any]:
+        if request.device_kind == "board":
+            raise error
+        return []
+
+    bench = Bench("a", needed=needed)
+    bench.mocks["b"], bench.events["b"] = Mock(plan_of(2, 12)), []
+    bench.submit("b", "board")
+    endings = bench.shell.run()
+    assert (endings["b"].end, endings["b"].error) == (JobEnd.FAILED, error)
+    assert endings["a"].end is JobEnd.DONE
+
+
+def test_a_job_does_not_wait_for_devices_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tunefleet.fleet.shell.AWAY_S", 0.0)
+    bench = Bench("a")
+    board = FakeExecutor(resource_of("board", Role.DEVICE, "board"), bench.shell, bench.mocks)
+    board.away = RetryElsewhereError("the board is not there", cure="start it")
+    bench.shell.join(board)
+    bench.mocks["b"], bench.events["b"] = Mock(plan_of(2, 12)), []
+    bench.submit("b", "board")
+    endings = bench.shell.run()
+    assert (endings["b"].end, endings["b"].error) == (JobEnd.FAILED, board.away)
+    assert endings["a"].end is JobEnd.DONE

@@ -332,3 +332,12 @@ def test_a_job_submitted_twice_is_our_bug() -> None:
     shell.send(job("a", {"x": 1}))
     with pytest.raises(InternalError, match="twice"):
         shell.send(job("a", {"x": 1}))
+
+
+def test_open_rounds_are_bounded_by_the_kind_of_their_device() -> None:
+    scheduler = Scheduler(Interleaved(), {"gpu": 1, "board": 4})
+    lanes = {f"t{i}": 1 for i in range(5)}
+    for name, kind in (("a", "gpu"), ("b", "board"), ("c", "board"), ("d", "other")):
+        scheduler.handle(job(name, lanes, device_kind=kind))
+    rounds = {name: record.open_rounds for name, record in scheduler.jobs.items()}
+    assert rounds == {"a": 1, "b": 4, "c": 2, "d": 5}

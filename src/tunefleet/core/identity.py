@@ -6,7 +6,7 @@ is verified before use. Every lookup names its tier; nothing crosses tiers silen
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -48,6 +48,11 @@ class DeviceIdentity:
         return digest(asdict(self))
 
     @property
+    def hardware(self) -> str:
+        """The exact identity, whatever its user calls it."""
+        return replace(self, key="").exact
+
+    @property
     def compatible(self) -> str:
         """Same kind and instruction set: programs run, and their ranking is likely similar."""
         return digest([self.kind, list(self.isa)])
@@ -83,6 +88,11 @@ class ToolchainIdentity:
         """Without tunefleet's own version, which changes neither code nor measurement."""
         of_gpu = [self.cuda, self.driver] if self.cuda else []
         return digest([self.tvm, self.llvm, self.measure_version, *of_gpu])
+
+    @property
+    def host(self) -> str:
+        """The kind of host that builds with it."""
+        return f"TVM {self.tvm}, LLVM {self.llvm}"
 
     @property
     def compatible(self) -> str:

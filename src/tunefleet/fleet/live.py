@@ -153,11 +153,14 @@ class Steps:
 
     def __post_init__(self) -> None:
         done: frozenset[WorkKind] = frozenset(kind for kind in self.done if kind not in self.again)
+        preparation = self.requests[0].preparation
         # Each step needs what the one before it left, so none may be brought forward.
         self.request = JobRequest(
             self.watcher,
             StepPlan(done),
             order=tuple(request.kind for request in self.requests),
+            host_kind=preparation.toolchain.host,
+            device_kind=preparation.device.hardware,
             priority=_PRIORITY,
             lookahead=False,
         )
@@ -236,6 +239,8 @@ def search_of(
     request = JobRequest(
         job.job_id,
         plan,
+        host_kind=spec.toolchain.host,
+        device_kind=spec.device.hardware,
         user=spec.terms.owner,
         priority=spec.terms.priority,
         deadline=due,

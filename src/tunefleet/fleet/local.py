@@ -1,23 +1,24 @@
-"""The fleet of one machine: its workers and the store, and many jobs on them."""
+"""The fleet of one machine: its workers, the devices that it reaches, the store, and many jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tunefleet.artifacts.objects import Objects
-from tunefleet.core.coordination import ControlRequest
+from tunefleet.compiler.toolchain import toolchain_identity
 from tunefleet.core.device import THIS_MACHINE, DeviceSlot, RegisteredDevice
 from tunefleet.core.home import Home
 from tunefleet.core.layout import MachineLayout
-from tunefleet.devices.health import check_any_there
-from tunefleet.fleet.executor import LocalExecutor
+from tunefleet.devices.health import check_any_there, healths_of
+from tunefleet.errors import InputError, RetryElsewhereError, SetupError
+from tunefleet.fleet.executor import Executor, LocalExecutor
 from tunefleet.fleet.leases import Leases, device_units, machine_units
 from tunefleet.fleet.shell import LEASE_S, Shell
+from tunefleet.hardware.processor import device_identity
 from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.policies import POLICIES, Sequential
-from tunefleet.scheduler.values import Resource, Role
+from tunefleet.scheduler.values import JobRequest, Resource, Role
 from tunefleet.stages.place import DeviceWorker, Workplace, objects_of
 from tunefleet.stages.runner import StageRunner
 from tunefleet.store import Store, open_store
@@ -27,52 +28,79 @@ from tunefleet.workers.pool import WorkerPool
 
 
 class LocalFleet:
-    """Starts workers and opens the store when they are first needed."""
+    """This machine's host, and devices of any kinds. Workers start, and the store opens, when they
+    are first needed: those of a kind of device with the first job that measures on it."""
 
     def __init__(
         self,
         layout: MachineLayout,
         home: Path,
         devices: Sequence[RegisteredDevice] = (),
+        *,
+        here: bool = True,
     ) -> None:
-        """`devices`, all of one kind, are measured on instead of this machine: all servers of each
-        that there are when the first work begins."""
-        self._devices = tuple(devices)
-        self._slots: tuple[DeviceSlot, ...] | None = None
+        """Of what is measured on, `add` may be told later too."""
         self._layout = layout
         self._home = Home(home)
+        self._own_kind = device_identity(cores=layout.device_cores).hardware
+        #: The kind of this machine's processor, where that is measured on.
+        self._here = ""
+        self._devices: dict[str, dict[str, RegisteredDevice]] = {}
+        self._slots: dict[str, tuple[DeviceSlot, ...]] = {}
+        self._senders: dict[str, WorkerPool] = {}
         self._machine: Machine | None = None
         self._store: Store | None = None
         self._leases: Leases | None = None
+        self.add(devices, here=here)
 
-    @property
-    def slots(self) -> tuple[DeviceSlot, ...]:
-        """What takes batches at the same time; none where that is this machine. A device that is
-        away has one place, which rests. Raises RetryElsewhereError where all devices are away."""
-        if self._slots is None:
-            specs = [device.spec for device in self._devices]
-            healths = check_any_there(specs) if specs else []
-            self._slots = tuple(
+    def add(self, devices: Sequence[RegisteredDevice], *, here: bool) -> None:
+        """Measure on these devices too, and on this machine's processor if it is `here`: those of
+        one kind take the batches of a job at the same time. One whose kind was asked for
+        before does not join any more."""
+        if here:
+            self._here = self._own_kind
+            self._devices.setdefault(self._here, {})
+        for device in devices:
+            kind = device.description.identity.hardware
+            self._devices.setdefault(kind, {})[device.name] = device
+
+    def slots(self, kind: str) -> tuple[DeviceSlot, ...]:
+        """The servers and GPUs of a kind that take batches; one that is away has one place, which
+        rests. Raises RetryElsewhereError where nothing of that kind can be used now, SetupError
+        where this machine could load no library from the home, InputError for another kind."""
+        if kind not in self._devices:
+            raise InputError("no device of this fleet is of that kind", cure="tunefleet devices")
+        if kind not in self._slots:
+            devices = list(self._devices[kind].values())
+            specs = [device.spec for device in devices]
+            ask = healths_of if kind == self._here else check_any_there
+            healths = ask(specs) if specs else []
+            if all(spec.is_here for spec in specs):
+                check_runs_code(self._home.root, "give a --home on another disk")
+                self.machine.check_runs_code()
+            self._slots[kind] = tuple(
                 slot
-                for device, health in zip(self._devices, healths, strict=True)
+                for device, health in zip(devices, healths, strict=True)
                 for slot in device.slots(max(1, health.servers))
             )
-        return self._slots
+        return self._slots[kind]
 
     @property
     def machine(self) -> Machine:
         if self._machine is None:
-            self.check()
-            remotes = [slot.spec for slot in self.slots]
-            self._machine = Machine(self._layout, remotes)
-            self._machine.warm_up()
+            self._machine = Machine(self._layout)
         return self._machine
 
     def check(self) -> None:
-        """Before anything is begun. Raises RetryElsewhereError where all devices are away, and
-        SetupError where this machine could load no library from the home."""
-        if all(slot.spec.is_here for slot in self.slots):
-            check_runs_code(self._home.root, "give a --home on another disk")
+        """Before anything is begun: raises as `slots` does where that holds for every kind."""
+        errors = []
+        for kind in self._devices:
+            try:
+                self.slots(kind)
+            except RetryElsewhereError as error:
+                errors.append(error)
+        if len(errors) == len(self._devices):
+            raise errors[0]
 
     @property
     def store(self) -> Store:
@@ -99,69 +127,75 @@ class LocalFleet:
         return self._leases
 
     def shell(self, policy: str = "predictive", lease_s: float = LEASE_S) -> Shell:
-        """A shell with this machine's host and the devices, to submit to and to run."""
-        requested = self.store.coordination.wanted
-        return shell_on(
-            self.machine,
-            self.store,
-            self.leases,
-            self._home,
-            policy,
-            lease_s,
-            requested,
-            self.slots,
+        """A shell to submit to and to run, whose resources join when a job needs them."""
+        in_flight: dict[str, int] = {}
+        scheduler = Scheduler(POLICIES[policy](), in_flight)
+        joined: set[str] = set()
+
+        def needed(shell: Shell, request: JobRequest) -> Iterator[Executor]:
+            kind = request.device_kind
+            if kind not in in_flight:
+                own = kind == self._here and not self._layout.time_shared
+                beside = own + len(self.slots(kind))
+                # Enough open rounds that nobody waits for another; one where stages take turns
+                # anyway, since a round decides on older results when others are open.
+                in_flight[kind] = 1 if policy == Sequential.name else 1 + 2 * beside
+                yield from self._measuring(shell, kind)
+            if request.host_kind not in joined:
+                joined.add(request.host_kind)
+                yield self._building(shell, request.host_kind)
+
+        return Shell(scheduler, lease_s, self.store.coordination.wanted, needed)
+
+    def _building(self, shell: Shell, kind: str) -> Executor:
+        own = toolchain_identity().host
+        if kind != own:
+            raise SetupError(f"it is built with {kind}, and here is {own}", cure="tune it anew")
+        host = Resource("host", Role.HOST, kind, machine_units(self._layout.host_units))
+        machine = self.machine
+        return self._executor(shell, host, (machine.lead, machine.host))
+
+    def _measuring(self, shell: Shell, kind: str) -> Iterator[Executor]:
+        if kind == self._here:
+            units = device_units("device", THIS_MACHINE, self._layout)
+            device = Resource("device", Role.DEVICE, kind, units)
+            yield self._executor(shell, device, (self.machine.device,))
+        for slot in self.slots(kind):
+            if slot.name not in self._senders:
+                self._senders[slot.name] = self.machine.sender()
+            remote = DeviceWorker(self._senders[slot.name], 1, slot.spec)
+            units = device_units(slot.name, slot.spec, self._layout)
+            device = Resource(slot.name, Role.DEVICE, kind, units)
+            yield self._executor(shell, device, (remote.pool,), remote)
+
+    def _executor(
+        self,
+        shell: Shell,
+        resource: Resource,
+        pools: Sequence[WorkerPool],
+        remote: DeviceWorker | None = None,
+    ) -> Executor:
+        """Its workers start now, so that loading the compiler overlaps with other work. Its stages
+        wait while another process has their cores or device, and while the disk of the home, or of
+        the scratch folder, is full."""
+        for pool in pools:
+            pool.warm_up()
+        machine, store = self.machine, self.store
+        place = Workplace(store, machine, self._home, shell.progressed, shell.tell, remote)
+        folders = [machine.scratch, self._home.root]
+        runner = StageRunner(place)
+        return LocalExecutor(
+            resource, pools, runner, store, self.leases, shell.report, shell.tell, folders
         )
 
     def close(self) -> None:
         if self._machine is not None:
             self._machine.close()
             self._machine = None
+            self._senders.clear()
         if self._leases is not None:
             self._leases.close()
             self._leases = None
         if self._store is not None:
             self._store.close()
             self._store = None
-
-
-def shell_on(
-    machine: Machine,
-    store: Store,
-    leases: Leases,
-    home: Home,
-    policy: str,
-    lease_s: float = LEASE_S,
-    requested: Callable[[str], ControlRequest] = lambda job_id: ControlRequest.RUN,
-    slots: Sequence[DeviceSlot] = (),
-) -> Shell:
-    """A shell with this machine's host joined, and with its device, or with `slots`, for each of
-    which the machine has a worker. Stages wait while another process has their cores or device, and
-    while the disk of `home`, or of the scratch folder, is full."""
-    layout = machine.layout
-    # Enough open rounds that nobody waits for another; one where stages take turns anyway, since a
-    # round decides on older results when others are open.
-    in_turn = policy == Sequential.name or (layout.time_shared and not slots)
-    in_flight = 1 if in_turn else 1 + 2 * max(1, len(slots))
-    shell = Shell(Scheduler(POLICIES[policy](), in_flight), lease_s, requested)
-    folders = [machine.scratch, home.root]
-    at = Workplace(store, machine, home, shell.progressed, shell.tell)
-
-    def join(resource: Resource, pools: Sequence[WorkerPool], runner: StageRunner) -> None:
-        executor = LocalExecutor(
-            resource, pools, runner, store, leases, shell.report, shell.tell, folders
-        )
-        shell.join(executor)
-
-    runner = StageRunner(at)
-    host = Resource("host", Role.HOST, "host", machine_units(layout.host_units))
-    join(host, (machine.lead, machine.host), runner)
-    if not slots:
-        units = device_units("device", THIS_MACHINE, layout)
-        device = Resource("device", Role.DEVICE, "device", units)
-        join(device, (machine.device,), runner)
-    for slot, pool in zip(slots, machine.remotes, strict=True):
-        units = device_units(slot.name, slot.spec, layout)
-        device = Resource(slot.name, Role.DEVICE, "device", units)
-        remote = DeviceWorker(pool, 1, slot.spec)
-        join(device, (pool,), StageRunner(replace(at, remote=remote)))
-    return shell

@@ -19,6 +19,7 @@ from tunefleet.core.events import (
 )
 from tunefleet.core.stage import ProfileResult, StageKey, StageRun
 from tunefleet.core.step import StepRun
+from tunefleet.errors import TunefleetError
 from tunefleet.fleet.clock import now
 from tunefleet.fleet.executor import Assignment, Executor, Report
 from tunefleet.fleet.live import Ending, Live
@@ -62,17 +63,28 @@ class Given:
         return next(self._lives, None)
 
 
+def _nothing_needed(shell: Shell, request: values.JobRequest) -> Iterable[Executor]:
+    return ()
+
+
 class Shell:
     """Carries out what the scheduler says, and tells it what happened.
 
     One thread calls `run`; `submit` and `report` may be called from any. `run` returns when nothing
     is left. `requested` says what users of other processes want of a job, asked at every beat.
+    `needed` gives the resources that have to join before a job can run; a job ends with the error
+    that it raises.
     """
 
     def __init__(
-        self, scheduler: Scheduler, lease_s: float, requested: Callable[[str], ControlRequest]
+        self,
+        scheduler: Scheduler,
+        lease_s: float,
+        requested: Callable[[str], ControlRequest],
+        needed: Callable[[Shell, values.JobRequest], Iterable[Executor]] = _nothing_needed,
     ) -> None:
         self._scheduler = scheduler
+        self._needed = needed
         self._lease_s = lease_s
         self._requested = requested
         self._inbox: queue.SimpleQueue[Report | Live] = queue.SimpleQueue()
@@ -154,9 +166,17 @@ class Shell:
         return True
 
     def _submitted(self, live: Live) -> None:
-        self._live[live.request.job_id] = live
+        request = live.request
+        self._live[request.job_id] = live
         live.submitted()
-        self._handle(values.JobSubmitted(now(), live.request))
+        try:
+            for executor in self._needed(self, request):
+                self.join(executor)
+        except TunefleetError as error:
+            self._errors[request.job_id] = error
+            self._finished(values.FinishJob(request.job_id, values.JobEnd.FAILED, str(error)))
+        else:
+            self._handle(values.JobSubmitted(now(), request))
 
     def _reported(self, report: Report) -> None:
         assignment, run, error = report.assignment, report.run, report.error
@@ -167,7 +187,7 @@ class Shell:
         end, cause = report.end, "" if error is None else str(error) or type(error).__name__
         if end is values.End.AWAY:
             self._away.setdefault(resource_id, now() - report.seconds)
-            if not self._any_device():
+            if not self._any_device(self._executors[resource_id].resource):
                 end = values.End.ABANDONED
         elif end is not values.End.ABANDONED:
             self._away.pop(resource_id, None)
@@ -195,12 +215,16 @@ class Shell:
         self._finish(ended)
         self._next_look = 0.0  # what its user wants by now counts before the next one has begun
 
-    def _any_device(self) -> bool:
-        """Whether a device can be used, or may come back in the time that jobs wait for one."""
-        devices = [
-            name for name, e in self._executors.items() if e.resource.role is values.Role.DEVICE
+    def _any_device(self, like: values.Resource) -> bool:
+        """Whether a resource of the same kind can be used, or may come back in the time that jobs
+        wait for one."""
+        pool = like.role, like.kind
+        alike = [
+            name
+            for name, executor in self._executors.items()
+            if (executor.resource.role, executor.resource.kind) == pool
         ]
-        return any(now() - self._away.get(name, now()) < AWAY_S for name in devices)
+        return any(now() - self._away.get(name, now()) < AWAY_S for name in alike)
 
     def _look_after(self) -> None:
         """Control requests, timers and heartbeats."""

@@ -99,6 +99,11 @@ class BenchmarkContext:
                 self._devices = registry.chosen(names, self.device_kind)
         return self._devices
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this machine's processor is measured on."""
+        return not self.devices
+
     def _is_for_gpu(self) -> bool:
         """Whether the target means a GPU, and this machine has one."""
         from tunefleet.hardware.gpu import gpus

@@ -66,8 +66,7 @@ def fleet_of(context: BenchmarkContext) -> LocalFleet:
     start_server()  # both processes need seconds to load the compiler
     from tunefleet.fleet.local import LocalFleet
 
-    layout, devices = context.layout, context.devices
-    return LocalFleet(layout, context.home, devices)
+    return LocalFleet(context.layout, context.home, context.devices, here=context.is_here)
 
 
 def enter_job(store: Store, spec: JobSpec, context: BenchmarkContext, *, new: bool) -> Job:
@@ -107,6 +106,7 @@ class Course:
         #: Whether it was followed to its end, or cannot go on, and what it brought.
         self.is_over = False
         self.outcome: RunResult | None = None
+        fleet.add(context.devices, here=context.is_here)
         self._fleet = fleet
         self._context = context
         self._watcher = observer

@@ -7,7 +7,8 @@ drives the scheduler (the live one, or the simulator) carries out the instructio
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tunefleet.core.settings import MAX_DRIFT
@@ -49,16 +50,17 @@ ATTEMPTS = 3
 class Scheduler:
     """`handle` takes one event and returns the instructions that follow from it.
 
-    `in_flight` bounds the open rounds of all jobs together, since rounds in flight decide on older
-    results. Each job may always have one.
+    `in_flight` bounds the open rounds of all jobs together, or of those of each kind of device,
+    since rounds in flight decide on older results. Each job may always have one.
     """
 
-    def __init__(self, policy: Policy, in_flight: int | None = None) -> None:
+    def __init__(self, policy: Policy, in_flight: int | Mapping[str, int] | None = None) -> None:
         self.policy = policy
         self.estimates = Estimates()
         self.resources = Resources()
         self.jobs: dict[str, JobRecord] = {}
         self._in_flight = in_flight
+        self._jobs_of_kind: Counter[str] = Counter()
         self._leases: dict[int, tuple[Held, Stage]] = {}
         self._next_lease = 1
         self._out: list[Instruction] = []
@@ -103,6 +105,7 @@ class Scheduler:
             raise InternalError(f"job {request.job_id} was submitted twice")
         job = JobRecord(request, self.looks_ahead(request))
         self.jobs[job.job_id] = job
+        self._jobs_of_kind[request.device_kind] += 1
         for task_id, iteration, done in job.plan.unfinished():
             lane = job.lanes[task_id]
             lane.open(iteration, done)
@@ -141,10 +144,11 @@ class Scheduler:
 
     def _width(self, job: JobRecord) -> float:
         """The maximum number of open rounds of a job."""
-        width = job.request.width or math.inf
-        if self._in_flight is None:
-            return width
-        return min(width, -(-self._in_flight // len(self.jobs)))
+        width, bound, jobs = job.request.width or math.inf, self._in_flight, len(self.jobs)
+        if isinstance(bound, Mapping):
+            kind = job.request.device_kind
+            bound, jobs = bound.get(kind), self._jobs_of_kind[kind]
+        return width if bound is None else min(width, -(-bound // jobs))
 
     def _open_rounds(self, job: JobRecord, now: float) -> None:
         width = self._width(job)
@@ -169,6 +173,7 @@ class Scheduler:
             # No round is open and the plan opened none: the job has ended.
             end, reason = JobEnd.DONE, job.plan.ended(now) or job.nothing_more
         del self.jobs[job.job_id]
+        self._jobs_of_kind[job.request.device_kind] -= 1
         self.policy.finished(job)
         self.estimates.forget(job.job_id, list(job.lanes), job.request.order)
         self._out.append(FinishJob(job.job_id, end, reason))

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from tunefleet.core.device import DeviceSpec
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.network import Footprint
 from tunefleet.core.settings import BuildSettings, MeasureSettings, TuneSettings
@@ -31,9 +29,7 @@ class Machine:
     The thread that makes it stays off the device's cores until `close`, with all it starts.
     """
 
-    def __init__(self, layout: MachineLayout, remotes: Sequence[DeviceSpec] = ()) -> None:
-        """`remotes` are measured on instead of this machine's processor: devices elsewhere, or GPUs
-        of this machine. Raises SetupError where what is built could not be loaded."""
+    def __init__(self, layout: MachineLayout) -> None:
         self.layout = layout
         # A program that takes more than there is would end other processes than its worker.
         self._most_gib = machine_memory().total / 2**30
@@ -41,12 +37,10 @@ class Machine:
             opening.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
             os.sched_setaffinity(0, layout.host_cores)
             self.scratch = Path(opening.enter_context(scratch_folder("machine")))
-            if all(spec.is_here for spec in remotes):
-                check_runs_code(self.scratch.parent, "set TMPDIR to a folder on another disk")
-            self._start(len(remotes), opening)
+            self._make_pools(opening)
             self._open = opening.pop_all()
 
-    def _start(self, remotes: int, opening: ExitStack) -> None:
+    def _make_pools(self, opening: ExitStack) -> None:
         layout, settings = self.layout, TuneSettings()
 
         def pool(workers: int, config: WorkerConfig) -> WorkerPool:
@@ -62,10 +56,6 @@ class Machine:
         self.lead = pool(1, replace(host, memory_gib=self._most_gib))
         self.host = pool(layout.builders, host)
         self.device = pool(1, device)
-        # They only send what runs elsewhere, whole networks too; a GPU's driver maps as much as all
-        # memory that there is.
-        sending = replace(device, memory_gib=math.inf)
-        self.remotes = tuple(pool(1, sending) for _ in range(remotes))
 
     def at_most(self, gib: float) -> float:
         """So much memory, or all of this machine's where that is less."""
@@ -87,11 +77,16 @@ class Machine:
     ) -> None:
         self.close()
 
-    def warm_up(self) -> None:
-        """Start every worker now, so that loading the compiler overlaps with other work."""
-        for pool in (self.lead, self.host, *(self.remotes or (self.device,))):
-            for _ in range(pool.workers):
-                pool.submit(os.getpid)
+    def sender(self) -> WorkerPool:
+        """A worker for one more device, which is elsewhere or a GPU of this machine."""
+        # It only sends what runs elsewhere, whole networks too; a GPU's driver maps as much as all
+        # memory that there is.
+        config = replace(self.device.config, memory_gib=math.inf)
+        return self._open.enter_context(WorkerPool(1, config))
+
+    def check_runs_code(self) -> None:
+        """Raises SetupError where what is built could not be loaded."""
+        check_runs_code(self.scratch.parent, "set TMPDIR to a folder on another disk")
 
     def grant(self, footprint: Footprint) -> None:
         """Let the device's worker take what a network of this footprint needs: a fresh worker,

@@ -248,6 +248,11 @@ class WorkerPool:
                 self._end()
                 self._pool = self._new_pool()
 
+    def warm_up(self) -> None:
+        """Start every worker now."""
+        for _ in range(self.workers):
+            self.submit(os.getpid)
+
     def fit(self, threads: int, memory_gib: float | None = None) -> None:
         """Let workers use so many threads and take so much memory (None: as much as before): fresh
         ones, unless they do already."""
