@@ -78,13 +78,38 @@ def test_a_job_is_seen_while_a_process_that_lives_has_it(store: MemoryStore) -> 
         assert jobs_held(store.coordination) == frozenset()
 
 
-def test_the_job_of_a_process_that_was_killed_is_free_at_once(store: MemoryStore) -> None:
-    with other_process() as process, leases_of(store, process).job("x"):
+HOLDING = """
+import sys, time
+from pathlib import Path
+from tunefleet.fleet.leases import Leases
+from tunefleet.store import open_store
+
+leases = Leases(open_store(Path(sys.argv[1])).coordination)
+with leases.job("x"):
+    leases.acquire(leases.claim(["core0"]), print, lambda: None)
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_what_a_killed_command_had_is_free_at_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDING, str(tmp_path)]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+        closing(open_store(tmp_path)) as store,
+        closing(Leases(store.coordination)) as mine,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert jobs_held(store.coordination) == {"x"}
+        core = mine.claim(["core0"])
+        assert isinstance(store.coordination.acquire(core, 60.0), Queued)
         process.kill()
         # Its number is there until it is waited for.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        with Leases(store.coordination).job("x"):
-            pass
+        with mine.job("x"), mine.held(core, lambda event: None) as lease:
+            holders = {s.claim.holder.process for s in store.coordination.claims()}
+            assert (core, {this_process()}) == (lease.claim, holders)
 
 
 def test_a_stage_waits_for_units_and_says_why(
