@@ -49,6 +49,7 @@ OF_TASK: dict[str, Any] = {
 OF_STORE: dict[str, Any] = {
     "open_job": lambda s: s.jobs.open(v.make_spec(), job_id="job", now=0.0),
     "jobs": lambda s: s.jobs.page(),
+    "outcomes": lambda s: s.jobs.outcomes(["job"]),
     "stages_between": lambda s: s.work.stages_between(0.0, 1.0),
     "commit_step": lambda s: s.work.commit_step(step(StepKind.VERIFY)),
     "step": lambda s: s.work.step(step(StepKind.VERIFY).key),

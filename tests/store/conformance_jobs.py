@@ -12,7 +12,7 @@ from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job, JobState
 from tunefleet.core.step import Published, StepKey, StepKind, StepRun
 from tunefleet.errors import InputError
-from tunefleet.store import each_job
+from tunefleet.store import JobOutcome, each_job
 from tunefleet.store._base import PAGE
 
 from . import values as v
@@ -81,6 +81,14 @@ class Jobs:
     def test_one_job_is_found_by_its_id(self, store: Any) -> None:
         job = store.jobs.open(v.make_spec(), job_id="a", now=5.0)
         assert job == store.jobs.get("a")
+
+    def test_what_came_of_several_jobs(self, store: Any, job: str) -> None:
+        store.jobs.open(v.make_spec("other"), job_id="other", now=5.0)
+        v.commit_measured(store, {"x": 1e-3, "y": 2e-3})
+        store.jobs.finish("other", JobState.FAILED, {"stopped": "why"})
+        expected = {job: JobOutcome(None, 2), "other": JobOutcome({"stopped": "why"}, 0)}
+        assert expected == store.jobs.outcomes([job, "other", "unknown"])
+        assert store.jobs.outcomes([]) == {}
 
     def test_finishing_sets_state_and_summary(self, store: Any, job: str) -> None:
         assert store.jobs.summary(job) is None

@@ -15,7 +15,7 @@ from tunefleet.core.step import StepKey, StepKind
 from tunefleet.errors import InputError
 from tunefleet.fleet.leases import Leases, jobs_held
 from tunefleet.runs.timeline import find_job
-from tunefleet.store import Store, each_job, open_store
+from tunefleet.store import JobOutcome, Store, job_pages, open_store
 
 RUNNING, PAUSED, CANCELLING = str(JobState.RUNNING), "paused", "cancelling"
 #: Every state that `status_of` gives.
@@ -63,16 +63,18 @@ def list_jobs(
     store = open_store(home)
     try:
         held = jobs_held(store.coordination)
-        for job in each_job(store.jobs, state=_stored(states), size=limit or _PAGE):
-            summary = _summary(store, job)
-            status = _status(store, job, held, summary)
-            if not states or status.state in states:
-                listed.append(_described(store, job, status, summary))
-            if len(listed) == limit:
+        for page in job_pages(store.jobs, state=_stored(states), size=limit or _PAGE):
+            outcomes = store.jobs.outcomes([job.job_id for job in page])
+            for job in page:
+                outcome = outcomes[job.job_id]
+                status = _status(store, job, held, _mapping(outcome.summary))
+                if not states or status.state in states:
+                    listed.append(_described(job, status, outcome))
+            if limit is not None and len(listed) >= limit:
                 break
     finally:
         store.close()
-    return listed
+    return listed[:limit]
 
 
 def _stored(states: Collection[str]) -> JobState | None:
@@ -138,8 +140,7 @@ def _remove(store: Store, root: Home, job: Job) -> None:
         remove_unused(root.objects / job.job_id)
 
 
-def _summary(store: Store, job: Job) -> dict[str, Any]:
-    summary = None if job.state is JobState.RUNNING else store.jobs.summary(job.job_id)
+def _mapping(summary: Any) -> dict[str, Any]:
     return summary if isinstance(summary, dict) else {}
 
 
@@ -154,15 +155,13 @@ def _status(store: Store, job: Job, held: Collection[str], summary: dict[str, An
     )
 
 
-def _described(
-    store: Store, job: Job, status: JobStatus, summary: dict[str, Any]
-) -> dict[str, Any]:
+def _described(job: Job, status: JobStatus, outcome: JobOutcome) -> dict[str, Any]:
     """One job; what only a finished one has is None."""
     from tunefleet.report.result import read_result
 
     budget, reason = job.spec.budget, status.reason
     try:
-        result = read_result(summary, f"job {job.job_id[:8]}")
+        result = read_result(_mapping(outcome.summary), f"job {job.job_id[:8]}")
     except InputError as error:
         result, reason = RunResult(), str(error)
     return {
@@ -180,7 +179,7 @@ def _described(
             "trials_per_task": budget.trials_per_task,
             "device_seconds": budget.device_seconds,
         },
-        "trials": store.records.trial_count(job.job_id),
+        "trials": outcome.trials,
         "latency_ms": result.tuned_ms.median if result.tuned_ms else None,
         "speedup": result.speedup.median if result.speedup else None,
         "why_no_speedup": result.why_no_speedup,

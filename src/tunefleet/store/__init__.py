@@ -1,6 +1,16 @@
 """Durable state: the Store contract, the SQL store and an in-memory fake."""
 
-from tunefleet.store._base import BestRecord, Jobs, Record, Records, Store, Work, each_job
+from tunefleet.store._base import (
+    BestRecord,
+    JobOutcome,
+    Jobs,
+    Record,
+    Records,
+    Store,
+    Work,
+    each_job,
+    job_pages,
+)
 from tunefleet.store._coordination import Coordination
 from tunefleet.store._events import Events, KeptEvent
 from tunefleet.store.memory import MemoryStore
@@ -10,6 +20,7 @@ __all__ = [
     "BestRecord",
     "Coordination",
     "Events",
+    "JobOutcome",
     "Jobs",
     "KeptEvent",
     "MemoryStore",
@@ -19,6 +30,7 @@ __all__ = [
     "Store",
     "Work",
     "each_job",
+    "job_pages",
     "open_store",
     "store_path",
 ]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 from tunefleet.core.coordination import Lease
@@ -56,6 +57,14 @@ class BestRecord:
     latency_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """The summary of a job (None while it runs) and how many trials it has."""
+
+    summary: Any
+    trials: int
+
+
 class Jobs(Protocol):
     """The jobs of a store: what was asked for, and what came of it."""
 
@@ -83,6 +92,9 @@ class Jobs(Protocol):
 
     def summary(self, job_id: str) -> Any:
         """The summary given to `finish`, or None while the job runs."""
+
+    def outcomes(self, job_ids: Sequence[str]) -> dict[str, JobOutcome]:
+        """What came of jobs so far, by their ids; nothing of those that are unknown."""
 
     def remove(self, job_id: str) -> None:
         """Forget a job with its stages, steps, trials and winners, so that later jobs do not reuse
@@ -241,11 +253,16 @@ class Store(Protocol):
         """Release files and connections; every verb afterwards raises."""
 
 
-def each_job(
+def job_pages(
     jobs: Jobs, *, state: JobState | None = None, fingerprint: str = "", size: int = PAGE
-) -> Iterator[Job]:
-    """The jobs that `page` gives, newest first, `size` at a time as they are wanted."""
+) -> Iterator[list[Job]]:
+    """The pages of jobs, newest first, as they are wanted."""
     after = ""
     while page := jobs.page(after=after, limit=size, state=state, fingerprint=fingerprint):
-        yield from page
+        yield page
         after = page[-1].job_id
+
+
+def each_job(jobs: Jobs, *, state: JobState | None = None, fingerprint: str = "") -> Iterator[Job]:
+    """The jobs of all pages, newest first, as they are wanted."""
+    return chain.from_iterable(job_pages(jobs, state=state, fingerprint=fingerprint))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.store import rules
-from tunefleet.store._base import PAGE
+from tunefleet.store._base import PAGE, JobOutcome
 from tunefleet.store.memory_coordination import MemoryCoordination
 from tunefleet.store.memory_events import MemoryEvents
 from tunefleet.store.memory_state import JobEntry, MemoryState
@@ -74,6 +75,14 @@ class MemoryJobs:
     def summary(self, job_id: str) -> Any:
         with self._state.verb():
             return deepcopy(self._state.entry(job_id).summary)
+
+    def outcomes(self, job_ids: Sequence[str]) -> dict[str, JobOutcome]:
+        with self._state.verb():
+            known = {i: self._state.entries[i] for i in job_ids if i in self._state.entries}
+            return {
+                job_id: JobOutcome(deepcopy(entry.summary), len(entry.trials))
+                for job_id, entry in known.items()
+            }
 
     def remove(self, job_id: str) -> None:
         with self._state.verb():

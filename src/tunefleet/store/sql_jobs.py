@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import (
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import func, insert, select, update
 
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.store import codec, removal, rules
-from tunefleet.store._base import PAGE
+from tunefleet.store._base import PAGE, JobOutcome
 from tunefleet.store.database import Database
 from tunefleet.store.lookups import has_job, require_job
-from tunefleet.store.schema import (
-    jobs,
-)
+from tunefleet.store.schema import jobs, trials
 
 #: No id has a character behind it.
 _LAST = chr(0x10FFFF)
@@ -101,6 +96,18 @@ class SqlJobs:
             if row is None:
                 raise rules.unknown_job(job_id)
             return row.summary
+
+    def outcomes(self, job_ids: Sequence[str]) -> dict[str, JobOutcome]:
+        count = (
+            select(func.count())
+            .select_from(trials)
+            .where(trials.c.job_id == jobs.c.job_id)
+            .scalar_subquery()
+        )
+        query = select(jobs.c.job_id, jobs.c.summary, count).where(jobs.c.job_id.in_(job_ids))
+        with self._database.reading() as connection:
+            rows = connection.execute(query)
+            return {job_id: JobOutcome(summary, tried) for job_id, summary, tried in rows}
 
     def remove(self, job_id: str) -> None:
         with self._database.writing() as connection:
