@@ -21,7 +21,8 @@ RESULTS: dict[str, Any] = {
 
 
 def open_job(store: Store, job_id: str = MINE, network: str = "net") -> None:
-    v.open_with_task(store, job_id, name=network)
+    store.jobs.open(v.make_spec(network), job_id=job_id, now=T0 - 60.0)
+    store.work.put_tasks(job_id, [v.make_task()])
 
 
 def ran(

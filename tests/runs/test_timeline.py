@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from tests.runs.spans import MINE, OTHER, T0, open_job, ran, whole_round
+from tests.store.values import make_spec
 from tunefleet import run_timeline
 from tunefleet.core.job import JobState
 from tunefleet.core.step import Compiled, StepKey, StepKind, StepRun
 from tunefleet.errors import InputError
 from tunefleet.runs.timeline import (
+    _jobs_between,
     build_timeline,
     find_job,
     replay_of,
@@ -253,3 +255,14 @@ def test_a_run_is_traced_from_its_home(tmp_path: Path) -> None:
         open_job(store)
         whole_round(store, 0.0)
     assert run_timeline("aaaaaa", tmp_path)["job"] == MINE
+
+
+def test_jobs_that_were_opened_long_before_are_not_looked_at() -> None:
+    """Each would be a query, and a timeline is made at the end of every run."""
+    store, month = MemoryStore(), 31 * 86_400.0
+    for name in ("old", "measuring"):
+        store.jobs.open(make_spec(name), job_id=name, now=T0 - month)
+    open_job(store)
+    store.jobs.open(make_spec("late"), job_id="late", now=T0 + 99.0)
+    looked_at = _jobs_between(store, T0, T0 + 7.0, {MINE, "measuring"})
+    assert [job.job_id for job in looked_at] == [MINE, "measuring"]

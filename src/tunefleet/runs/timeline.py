@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SCHEMA = "tunefleet-timeline/2"
 #: Seconds without any stage from which on a run counts as interrupted.
 PAUSE_S = 60.0
+#: Longer than a job takes, in seconds: of one that is older and ran no stage, nothing ran.
+_LONGEST_S = 30 * 86_400.0
 #: The kind under which a job's steps are counted.
 _STEPS = "steps"
 #: What has a start and an end, in seconds since the epoch.
@@ -76,8 +78,6 @@ def _run_id(store: Store, job: Job) -> str:
 
 def build_timeline(store: Store, job: Job) -> dict[str, Any]:
     """Raises InputError for a job without stages."""
-    from tunefleet.store import each_job
-
     own: list[_Busy] = [run.span for run in store.work.stages(job.job_id)]
     if not own:
         raise InputError(f"job {job.job_id} has no finished stage", cure="let it tune first")
@@ -88,7 +88,7 @@ def build_timeline(store: Store, job: Job) -> dict[str, Any]:
         other.job_id: [
             s for s in _steps_of(store, other) if s.started_at <= end and s.ended_at >= start
         ]
-        for other in each_job(store.jobs)
+        for other in _jobs_between(store, start, end, {s.key.job_id for s in stages})
     }
     clock = _TuningClock.of([*stages, *chain.from_iterable(steps.values())], start, end)
     spans = _placed(stages, clock) + _placed_steps(steps, clock)
@@ -108,6 +108,16 @@ def build_timeline(store: Store, job: Job) -> dict[str, Any]:
         "waiting": _waiting(spans),
         "spans": _spans_to_json(store, spans),
     }
+
+
+def _jobs_between(store: Store, start: float, end: float, with_stages: set[str]) -> list[Job]:
+    """The jobs that may have steps in a window: those `with_stages` in it, and those that were
+    opened in it or not long before."""
+    from tunefleet.store import each_job
+
+    opened = takewhile(lambda job: job.created_at >= start - _LONGEST_S, each_job(store.jobs))
+    jobs = {job.job_id: job for job in opened if job.created_at <= end}
+    return [*jobs.values(), *(store.jobs.get(job_id) for job_id in with_stages - set(jobs))]
 
 
 def without_other_names(timeline: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    CursorResult,
+    Select,
     and_,
+    bindparam,
     delete,
     exists,
     func,
@@ -51,17 +55,41 @@ def reject(
 
 
 def fastest_trials(
-    task_id: str, device: DeviceIdentity, toolchain: ToolchainIdentity, tier: Tier
-) -> Any:
+    connection: Connection,
+    task_id: str,
+    device: DeviceIdentity,
+    toolchain: ToolchainIdentity,
+    tier: Tier,
+) -> CursorResult[Any]:
     """(job id, columns of a trial) of the measured trials of a tier, the fastest first.
 
     Left out are candidates known to answer wrongly, where they were measured or on the device
     that asks. An index has them in this order: whoever reads a few reads no more.
     """
-    exact = and_(jobs.c.device_exact == device.exact, jobs.c.toolchain_exact == toolchain.exact)
+    asked = {
+        "task": task_id,
+        "device_exact": device.exact,
+        "toolchain_exact": toolchain.exact,
+        "device_compatible": device.compatible,
+        "toolchain_compatible": toolchain.compatible,
+    }
+    return connection.execute(_fastest_trials(tier), asked)
+
+
+@cache
+def _fastest_trials(tier: Tier) -> Select[Any]:
+    """Made once: that takes longer than the query."""
+
+    def is_asking(place: Any) -> ColumnElement[bool]:
+        return and_(
+            place.device_exact == bindparam("device_exact"),
+            place.toolchain_exact == bindparam("toolchain_exact"),
+        )
+
+    exact = is_asking(jobs.c)
     compatible = and_(
-        jobs.c.device_compatible == device.compatible,
-        jobs.c.toolchain_compatible == toolchain.compatible,
+        jobs.c.device_compatible == bindparam("device_compatible"),
+        jobs.c.toolchain_compatible == bindparam("toolchain_compatible"),
         not_(exact),
     )
     wrong, judge = trials.alias("wrong"), jobs.alias("judge")
@@ -69,20 +97,19 @@ def fastest_trials(
         judge.c.device_exact == jobs.c.device_exact,
         judge.c.toolchain_exact == jobs.c.toolchain_exact,
     )
-    asking = and_(judge.c.device_exact == device.exact, judge.c.toolchain_exact == toolchain.exact)
     is_wrong: ColumnElement[bool] = exists().where(
-        wrong.c.task_id == task_id,
+        wrong.c.task_id == bindparam("task"),
         wrong.c.failure == FailureKind.WRONG_ANSWER.value,
         wrong.c.candidate_id == trials.c.candidate_id,
         wrong.c.job_id == judge.c.job_id,
-        or_(same_place, asking),
+        or_(same_place, is_asking(judge.c)),
     )
     return (
         select(trials.c.job_id, *codec.TRIAL)
         .join_from(trials, jobs)
         .join(candidates, candidates.c.key == trials.c.candidate)
         .where(
-            trials.c.task_id == task_id,
+            trials.c.task_id == bindparam("task"),
             trials.c.latency_s.is_not(None),
             exact if tier is Tier.EXACT else compatible,
             not_(is_wrong),
@@ -125,6 +152,8 @@ def fastest_of_tasks(
 
 def records(connection: Connection, task_id: str, rows: Sequence[Sequence[Any]]) -> list[Record]:
     """Of rows (job id, columns of a trial or winner); who measured is read once per job."""
+    if not rows:
+        return []
     measured_by = {job_id for job_id, *_ in rows}
     specs = {
         job_id: codec.spec_of(spec)

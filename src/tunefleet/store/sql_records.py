@@ -83,15 +83,15 @@ class SqlRecords:
         limit: int,
     ) -> list[Record]:
         rules.check_limit(limit)
-        query = reuse.fastest_trials(task_id, device, toolchain, tier)
         fastest: dict[str, Any] = {}
         with self._database.reading() as connection:
-            known = select(task_table.c.task_id).where(task_table.c.task_id == task_id)
-            if connection.scalar(known) is None:
-                raise rules.unknown_task(task_id)
-            with connection.execute(query) as rows:
+            with reuse.fastest_trials(connection, task_id, device, toolchain, tier) as rows:
                 while len(fastest) < limit and (row := rows.fetchone()) is not None:
                     fastest.setdefault(row.candidate_id, row)
+            if not fastest:
+                known = select(task_table.c.task_id).where(task_table.c.task_id == task_id)
+                if connection.scalar(known) is None:
+                    raise rules.unknown_task(task_id)
             return reuse.records(connection, task_id, list(fastest.values()))
 
     def fastest_of_operator(
