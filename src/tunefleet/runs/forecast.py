@@ -41,7 +41,7 @@ def forecast_of(store: Store, spec: JobSpec) -> Forecast:
 
 
 def _alike(one: JobSpec, other: JobSpec) -> bool:
-    return (one.target, one.device.exact) == (other.target, other.device.exact)
+    return (one.target, one.device) == (other.target, other.device)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
