@@ -4,7 +4,8 @@ Small jobs of one network and of two at once, one after the other in one home. E
 SIGKILL, SIGTERM, SIGHUP or SIGINT (these two also to the whole group, as terminals send them) at a
 random moment of the whole command, or of the phase that was hit least; then the same command is
 given again, until it ends by itself. Store, temporary folder, artifacts and processes are looked at
-each time.
+each time. As many kills again are of the server of a home, while three clients watch each of its
+jobs (`kill_server.py`); `--kills` counts both.
 
     .venv/bin/python benchmarks/kill_resume.py --kills 200 --json out.json
 """
@@ -20,7 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ import numpy as np
 
 import common
 from kill_plan import Draw, Plan
+from kill_server import ServerKills, kill_servers
 from killing import PHASES, Command
 
 #: Seconds that a command may take to end after a signal, and its workers after it.
@@ -329,7 +331,8 @@ def _commands() -> Iterator[list[str]]:
 
 def main(options: argparse.Namespace) -> int:
     started = time.time()
-    kills = 3 if options.quick else options.kills
+    kills = 3 if options.quick else options.kills - options.kills // 2
+    of_server = 1 if options.quick else options.kills // 2
     # Where this was started in the background or under nohup, the commands would ignore these.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -351,7 +354,13 @@ def main(options: argparse.Namespace) -> int:
                     ended = not trial.kill(networks, known, draw.plan(trial.kills, len(networks)))
                 if not ended:
                     trial.finish(networks, known)
-    return _report(options, started, trial, lengths)
+        alone = (network for networks in commands for network in networks)
+        served = kill_servers(home, temporary, chosen, of_server, options.seed, alone, trial.look)
+        trial.look("the end")
+        for job_id, job in trial.jobs.items():
+            if job.trials != trial.trials or job.state != "succeeded":
+                trial.fault("a job does not end with its trials", f"job {job_id}, {job}")
+    return _report(options, started, trial, lengths, served)
 
 
 def _report(
@@ -359,6 +368,7 @@ def _report(
     started: float,
     trial: Trial,
     lengths: dict[int, dict[str, float]],
+    served: ServerKills,
 ) -> int:
     kinds = sorted({kill["signal"] for kill in trial.kills})
     rows = []
@@ -389,13 +399,16 @@ def _report(
         "seconds_to_no_process": {"median": statistics.median(gone), "most": max(gone)},
         "faults": trial.faults,
         "each": trial.kills,
+        "server": asdict(served),
     }
     print(f"\n{len(trial.jobs)} jobs, {figures['trials']} trials, {figures['stages']} stages; "
           f"ended after {figures['seconds_to_end']}, no process after "
           f"{figures['seconds_to_no_process']}")  # fmt: skip
     checks = [
-        common.at_least("kills", len(trial.kills), 3 if options.quick else options.kills,
-                        "condition", any_size=True),
+        common.at_least("kills", len(trial.kills) + len(served.blows),
+                        4 if options.quick else options.kills, "condition", any_size=True),
+        *(common.at_most(name, len(texts), 0, "condition", any_size=True)
+          for name, texts in served.faults.items()),
         *(common.at_most(name, len(texts), 0, "condition", any_size=True)
           for name, texts in trial.faults.items()),
         common.at_most("seconds to end after a signal", max(ended, default=0.0), LIMIT_S,
