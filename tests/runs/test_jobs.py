@@ -14,6 +14,7 @@ from tunefleet.fleet.leases import Leases
 from tunefleet.runs.jobs import (
     INTERRUPTED,
     STATES,
+    UNSERVED,
     JobStatus,
     cancel_interrupted,
     list_jobs,
@@ -67,6 +68,14 @@ def test_the_state_of_a_job(
     )
     assert status == expected
     assert status.state in STATES
+
+
+@pytest.mark.parametrize(("wanted", "reason"), [(RUN, UNSERVED), (PAUSE, "by its user")])
+def test_a_job_left_to_a_server_waits_for_the_next_one(wanted: ControlRequest, reason: str) -> None:
+    status = status_of(
+        JobState.RUNNING, worked_on=False, wanted=wanted, delivered=False, stopped="", served=True
+    )
+    assert status == JobStatus("paused", reason)
 
 
 def test_a_delivered_job_waits_for_the_others_of_its_command() -> None:

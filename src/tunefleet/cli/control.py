@@ -50,10 +50,17 @@ def resume(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Continue a paused job."""
+    """Continue a paused job.
+
+    One that was left to a server begins the next one where none runs.
+    """
     from tunefleet.core.coordination import ControlRequest
 
     found = _ask(_find(job, home), home, ControlRequest.RUN)
+    if found.spec.terms.served:
+        from tunefleet.runs.submitting import take
+
+        take(_place(home), [found.job_id])
     _tell(json, found, "running", "goes on")
 
 

@@ -24,6 +24,7 @@ STATES = (RUNNING, PAUSED, CANCELLING, *(str(s) for s in JobState if s is not Jo
 #: Jobs that are read at once where all are listed.
 _PAGE = 100
 INTERRUPTED = "interrupted; the same command continues it"
+UNSERVED = "no server runs; the next one continues it (tunefleet serve)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,21 @@ class JobStatus:
 
 
 def status_of(
-    state: JobState, *, worked_on: bool, wanted: ControlRequest, delivered: bool, stopped: str
+    state: JobState,
+    *,
+    worked_on: bool,
+    wanted: ControlRequest,
+    delivered: bool,
+    stopped: str,
+    served: bool = False,
 ) -> JobStatus:
     """What a job does. `worked_on`: a process that lives has it; `wanted` is what its user asked
-    for last; `delivered`: nothing of it is left to do; `stopped` is why it ended."""
+    for last; `delivered`: nothing of it is left to do; `stopped` is why it ended; `served`: it is
+    a server's to do."""
     if state is not JobState.RUNNING:
         return JobStatus(str(state), "" if state is JobState.SUCCEEDED else stopped)
+    if not worked_on and served:
+        return JobStatus(PAUSED, "by its user" if wanted is ControlRequest.PAUSE else UNSERVED)
     if not worked_on:
         by_user = " by its user, then" if wanted is ControlRequest.PAUSE else ""
         return JobStatus(PAUSED, f"paused{by_user} {INTERRUPTED}" if by_user else INTERRUPTED)
@@ -152,6 +162,7 @@ def _status(store: Store, job: Job, held: Collection[str], summary: dict[str, An
         wanted=store.coordination.wanted(job.job_id) if running else ControlRequest.RUN,
         delivered=running and store.work.step(StepKey(job.job_id, StepKind.MEASURE)) is not None,
         stopped=str(summary.get("stopped") or ""),
+        served=job.spec.terms.served,
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,9 +67,9 @@ def start_server(home: Path) -> Answer:
     raise SetupError(f"the server does not begin; {log} says why", cure="or run: tunefleet serve")
 
 
-def take(home: Path, jobs: Mapping[str, Submitted]) -> None:
-    """Let the server of a home do jobs of its store."""
-    if ask(Home(home), Question("take", tuple(jobs))) is None:
+def take(home: Path, job_ids: Collection[str]) -> None:
+    """Let the server of a home do jobs of its store; one begins where there is none."""
+    if ask(Home(home), Question("take", tuple(job_ids))) is None:
         start_server(home)  # it looks for them
 
 
