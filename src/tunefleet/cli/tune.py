@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -253,20 +253,12 @@ def _check_model(name: str, home: Path | None) -> None:
         pretrained_model(name, home or default_home())
 
 
-@contextmanager
-def _watched(networks: list[str], *, quiet: bool) -> Iterator[View]:
-    """A view for the time of the block, which says what is kept when the user stops it."""
-    from tunefleet.cli.live import watch
-
-    with watch(networks, output.console(stderr=True), quiet=quiet) as view:
-        try:
-            yield view
-        except KeyboardInterrupt:
-            trials = sum(job.trials for job in view.overview.jobs)
-            raise Stopped(
-                f"stopped: {trials} trial{'' if trials == 1 else 's'} are kept; "
-                "the same command continues"
-            ) from None
+def _stopped(view: View) -> Stopped:
+    """What the user is told who stops a command."""
+    trials = sum(job.trials for job in view.overview.jobs)
+    return Stopped(
+        f"stopped: {trials} trial{'' if trials == 1 else 's'} are kept; the same command continues"
+    )
 
 
 def _check_search(network: str, result: RunResult) -> None:
@@ -293,11 +285,16 @@ def _tune(
     """Networks at once; the first error is raised when all have ended."""
     clock = time.monotonic()
     with ExitStack() as watching:
-        view = watching.enter_context(_watched(networks, quiet=quiet or detach))
+        from tunefleet.cli.live import watch
+
+        console = output.console(stderr=True)
+        view = watching.enter_context(watch(networks, console, quiet=quiet or detach))
 
         def leave() -> bool:
+            if not (sys.stdin.isatty() and sys.stderr.isatty()):
+                return False
             watching.close()
-            return sys.stdin.isatty() and sys.stderr.isatty() and not _wants_stop()
+            return not _wants_stop()
 
         def tell(outcomes: Sequence[Tuned]) -> None:
             watching.close()
@@ -310,15 +307,18 @@ def _tune(
         from tunefleet.runs.context import BenchmarkContext
         from tunefleet.runs.tuning import tune as tune_networks
 
-        outcomes = tune_networks(
-            networks,
-            context=BenchmarkContext(**context),
-            observer=view.observer,
-            tell=tell,
-            detach=detach,
-            leave=leave,
-            **request,
-        )
+        try:
+            outcomes = tune_networks(
+                networks,
+                context=BenchmarkContext(**context),
+                observer=view.observer,
+                tell=tell,
+                detach=detach,
+                leave=leave,
+                **request,
+            )
+        except KeyboardInterrupt:
+            raise _stopped(view) from None
     failed = next((o.error for o in outcomes if o.error is not None), None)
     if failed is not None:
         raise failed
