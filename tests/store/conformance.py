@@ -57,6 +57,7 @@ OF_STORE: dict[str, Any] = {
     "forget_steps": lambda s: s.work.forget_steps("o"),
     "records": record_ids,
     "best": lambda s: s.records.best("t", v.DEVICE, v.TOOLCHAIN),
+    "best_page": lambda s: s.records.best_page(limit=1),
     "acquire": lambda s: s.coordination.acquire(CLAIM, 1.0),
     "renew": lambda s: s.coordination.renew(Lease(CLAIM, 1), 1.0),
     "release": lambda s: s.coordination.release("a"),

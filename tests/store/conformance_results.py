@@ -175,6 +175,26 @@ class Winners:
         assert store.records.best("t", v.SISTER, v.TOOLCHAIN).job_id == "there"
         assert store.records.best("t", v.DEVICE, v.PATCHED) is None
 
+    def test_the_best_only_table_is_read_in_pages(self, store: Any) -> None:
+        for job_id, task_id in (("one", "b"), ("two", "a"), ("three", "c")):
+            v.open_with_task(store, job_id, task_id)
+            store.records.select_winner(job_id, task_id, v.make_trial("x", 1e-3), {"verified": True})
+        first = store.records.best_page(limit=2)
+        assert [entry.task.task_id for entry in first] == ["a", "b"]
+        expected = Record("b", "one", v.cand("x"), v.measured(1e-3), v.DEVICE, v.TOOLCHAIN)
+        assert expected == first[1].record
+        assert (v.make_task("b").task, {"verified": True}) == (first[1].task, first[1].checks)
+        rest = store.records.best_page(after=first[1].place, limit=2)
+        assert [entry.task.task_id for entry in rest] == ["c"]
+        assert store.records.best_page(operator="matmul", limit=2) == []
+        assert len(store.records.best_page(operator="conv2d", limit=9)) == 3
+
+    def test_of_an_entry_the_fastest_winner_is_told(self, store: Any) -> None:
+        for job_id, latency_s in (("one", 2e-3), ("two", 1e-3)):
+            v.open_with_task(store, job_id)
+            store.records.select_winner(job_id, "t", v.make_trial(job_id, latency_s), None)
+        assert [entry.record.job_id for entry in store.records.best_page(limit=9)] == ["two"]
+
     def test_a_default_enters_no_best(self, store: Any, job: str) -> None:
         store.records.select_winner(job, "t", None, None)
         assert store.records.best("t", v.DEVICE, v.TOOLCHAIN) is None

@@ -22,6 +22,7 @@ from tunefleet.cli import (
     options,
     output,
     place,
+    records,
     serve,
     simulate,
     store,
@@ -73,7 +74,7 @@ COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
 }
 GROUPS = {
     LOOK: (jobs.app,),
-    RECORDS: (dataset.app, costmodel.app),
+    RECORDS: (records.app, dataset.app, costmodel.app),
     DEVICES: (devices.app,),
     UPKEEP: (store.app,),
 }

@@ -32,11 +32,13 @@ class JobState(StrEnum):
 
 
 class JobKind(StrEnum):
-    """What a job is to bring: a tuned network, a module of what is known, or records."""
+    """What a job is to bring: a tuned network, a module of what is known, or records. An import
+    brought records of elsewhere."""
 
     TUNE = "tune"
     BUILD = "build"
     COLLECT = "collect"
+    IMPORT = "import"
 
 
 @dataclass(frozen=True, slots=True)

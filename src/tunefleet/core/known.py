@@ -10,6 +10,9 @@ from tunefleet.core.ids import digest
 from tunefleet.core.step import Preparation
 from tunefleet.core.trial import Trial
 
+#: The schema of a line of `records.jsonl`, of artifacts and of `records export`.
+RECORD = "tunefleet-record/1"
+
 
 @dataclass(frozen=True, slots=True)
 class KnownProgram:

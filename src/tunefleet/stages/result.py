@@ -12,6 +12,7 @@ from tunefleet.artifacts.artifact import REPORT, TIMELINE
 from tunefleet.core.agreement import judge
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job
+from tunefleet.core.known import RECORD
 from tunefleet.core.result import (
     CurvePoint,
     Differences,
@@ -388,7 +389,7 @@ def records_used(
         task = tasks[task_id]
         used.append(
             {
-                "schema": "tunefleet-record/1",
+                "schema": RECORD,
                 "task_id": task_id,
                 "name": task.name,
                 "shapes": task.shapes,

@@ -1,6 +1,7 @@
 """Durable state: the Store contract, the SQL store and an in-memory fake."""
 
 from tunefleet.store._base import (
+    BestEntry,
     BestRecord,
     JobOutcome,
     Jobs,
@@ -17,6 +18,7 @@ from tunefleet.store.memory import MemoryStore
 from tunefleet.store.sql import SqlStore, open_store, store_path
 
 __all__ = [
+    "BestEntry",
     "BestRecord",
     "Coordination",
     "Events",

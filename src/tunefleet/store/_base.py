@@ -25,7 +25,8 @@ from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import StageKey, StageRun, StageSpan, UpdateResult
 from tunefleet.core.step import StepKey, StepRun
-from tunefleet.core.task import WeightedTask
+from tunefleet.core.target import Target
+from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, Measurement, Trial
 from tunefleet.store._coordination import Coordination
 from tunefleet.store._events import Events
@@ -63,6 +64,28 @@ class JobOutcome:
 
     summary: Any
     trials: int
+
+
+@dataclass(frozen=True, slots=True)
+class BestEntry:
+    """An entry of the best-only table: the fastest winner of a task, with the checks that chose it,
+    who measured it, and what the task is."""
+
+    task: Task
+    target: Target
+    record: Record
+    checks: Any
+
+    @property
+    def place(self) -> EntryPlace:
+        """Where it stands in the order of entries."""
+        return self.task.task_id, self.record.device.exact, self.record.toolchain.exact
+
+
+#: Of an entry of the best-only table: task id, exact device, exact toolchain.
+EntryPlace = tuple[str, str, str]
+#: Before every entry.
+FIRST: EntryPlace = ("", "", "")
 
 
 class Jobs(Protocol):
@@ -231,6 +254,12 @@ class Records(Protocol):
         self, task_id: str, device: DeviceIdentity, toolchain: ToolchainIdentity
     ) -> Record | None:
         """The entry of the best-only table: the fastest winner any job delivered here."""
+
+    def best_page(
+        self, *, operator: str = "", after: EntryPlace = FIRST, limit: int = PAGE
+    ) -> list[BestEntry]:
+        """A page of the best-only table, in the order of `BestEntry.place`: entries behind `after`,
+        of tasks with this operator where one is given."""
 
 
 class Store(Protocol):

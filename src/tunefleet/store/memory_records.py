@@ -14,7 +14,7 @@ from tunefleet.core.stage import (
 )
 from tunefleet.core.trial import Failure, FailureKind, Measurement, Trial
 from tunefleet.store import rules
-from tunefleet.store._base import BestRecord, Record
+from tunefleet.store._base import FIRST, PAGE, BestEntry, BestRecord, EntryPlace, Record
 from tunefleet.store.memory_state import JobEntry, MemoryState
 
 
@@ -136,6 +136,25 @@ class MemoryRecords:
                 if (winner := entry.winners.get(task_id, (None,))[0]) is not None
             ]
             return min(decided, key=lambda r: r.measurement.latency_s, default=None)
+
+    def best_page(
+        self, *, operator: str = "", after: EntryPlace = FIRST, limit: int = PAGE
+    ) -> list[BestEntry]:
+        rules.check_limit(limit)
+        with self._state.verb():
+            entries: dict[EntryPlace, BestEntry] = {}
+            for entry in self._state.entries.values():
+                tasks = {weighted.task.task_id: weighted.task for weighted in entry.tasks}
+                for task_id, (winner, checks) in entry.winners.items():
+                    task = tasks[task_id]
+                    if winner is None or (operator and task.operator != operator):
+                        continue
+                    record = _record(entry, task_id, winner)
+                    made = BestEntry(task, entry.job.spec.target, record, checks)
+                    known = entries.setdefault(made.place, made)
+                    if record.measurement.latency_s < known.record.measurement.latency_s:
+                        entries[made.place] = made
+            return [entries[place] for place in sorted(entries) if place > after][:limit]
 
     def _wrong(
         self, task_id: str, device: DeviceIdentity, toolchain: ToolchainIdentity

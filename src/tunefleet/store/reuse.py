@@ -20,14 +20,15 @@ from sqlalchemy import (
     not_,
     or_,
     select,
+    tuple_,
     update,
 )
 
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.trial import Failure, FailureKind, Measurement
 from tunefleet.store import codec
-from tunefleet.store._base import Record
-from tunefleet.store.schema import best, candidates, jobs, tasks, trials, winners
+from tunefleet.store._base import BestEntry, EntryPlace, Record
+from tunefleet.store.schema import best, candidates, job_tasks, jobs, tasks, trials, winners
 
 
 def reject(
@@ -169,6 +170,39 @@ def records(connection: Connection, task_id: str, rows: Sequence[Sequence[Any]])
             Record(task_id, job_id, trial.candidate, trial.outcome, spec.device, spec.toolchain)
         )
     return records
+
+
+def best_page(
+    connection: Connection, operator: str, after: EntryPlace, limit: int
+) -> list[BestEntry]:
+    """A page of the best-only table."""
+    place = tuple_(best.c.task_id, best.c.device_exact, best.c.toolchain_exact)
+    query = (
+        select(
+            tasks, job_tasks.c.name, job_tasks.c.weight, jobs.c.job_id, jobs.c.spec,
+            winners.c.checks, *codec.WINNER,
+        )
+        .join_from(best, winners)
+        .join(candidates)
+        .join(jobs, jobs.c.job_id == best.c.job_id)
+        .join(tasks, tasks.c.task_id == best.c.task_id)
+        .join(
+            job_tasks,
+            and_(job_tasks.c.job_id == best.c.job_id, job_tasks.c.task_id == best.c.task_id),
+        )
+        .where(place > after, *([tasks.c.operator == operator] if operator else ()))
+        .order_by(*place)
+        .limit(limit)
+    )  # fmt: skip
+    entries = []
+    for row in connection.execute(query):
+        task, spec = codec.task_of(row).task, codec.spec_of(row.spec)
+        trial = codec.trial_of(row[-len(codec.WINNER) :])
+        assert isinstance(trial.outcome, Measurement)
+        measured_by = (spec.device, spec.toolchain)
+        record = Record(task.task_id, row.job_id, trial.candidate, trial.outcome, *measured_by)
+        entries.append(BestEntry(task, spec.target, record, row.checks))
+    return entries
 
 
 def enter_best(connection: Connection, job_id: str, task_id: str) -> None:

@@ -17,7 +17,7 @@ from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.stage import UpdateResult
 from tunefleet.core.trial import Failure, Trial
 from tunefleet.store import codec, commits, reuse, rules
-from tunefleet.store._base import BestRecord, Record
+from tunefleet.store._base import FIRST, PAGE, BestEntry, BestRecord, EntryPlace, Record
 from tunefleet.store.database import Database
 from tunefleet.store.lookups import require_job, require_task
 from tunefleet.store.schema import (
@@ -163,3 +163,10 @@ class SqlRecords:
         with self._database.reading() as connection:
             records = reuse.records(connection, task_id, connection.execute(query).all())
         return records[0] if records else None
+
+    def best_page(
+        self, *, operator: str = "", after: EntryPlace = FIRST, limit: int = PAGE
+    ) -> list[BestEntry]:
+        rules.check_limit(limit)
+        with self._database.reading() as connection:
+            return reuse.best_page(connection, operator, after, limit)
