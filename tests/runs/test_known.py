@@ -19,6 +19,7 @@ from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Measurement, Trial
 from tunefleet.errors import InputError
 from tunefleet.runs import known
+from tunefleet.runs.run_log import log_file, read_log
 from tunefleet.stages.known import known_share
 
 NETWORK = "zoo:tiny_cnn"
@@ -80,6 +81,11 @@ class TestBuild:
     def test_programs_of_another_device_are_refused(self, home: Path, job: str) -> None:
         with pytest.raises(InputError, match="was measured on another device"):
             build(NETWORK, from_job=job, context=context(home, device_key="another"))
+
+    def test_what_a_run_did_is_in_its_log(self, home: Path, job: str) -> None:
+        told = "\n".join(read_log(log_file(home, job[:8])))
+        assert f" of job {job[:8]}: " in told
+        assert f"publish of {job[:8]}: " in told
 
     def test_what_was_built_once_is_found(
         self, home: Path, job: str, request: pytest.FixtureRequest

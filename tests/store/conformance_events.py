@@ -24,10 +24,11 @@ from tunefleet.core.events import (
     StageCommitted,
     StageProgressed,
     StageStarted,
+    StepCommitted,
 )
 from tunefleet.core.phases import Forecast
 from tunefleet.core.stage import StageKey, StageKind, StageRun, UpdateResult
-from tunefleet.core.step import StepKind
+from tunefleet.core.step import StepKey, StepKind, StepSpan
 from tunefleet.errors import InputError
 
 from . import values as v
@@ -45,6 +46,7 @@ KEPT: list[Event] = [
     StageStarted(KEY, "host"),
     StageStarted(STEP, "host"),
     StageCommitted(StageRun(KEY, UpdateResult(), 100.0, 2.5, "note", "host", 2), 12, 30.0),
+    StepCommitted(StepSpan(StepKey("p", StepKind.IMPORT), "host", 1, 100.0, 2.5)),
     StageAbandoned(KEY, "silent"),
     ResourceQuarantined("device", "it moved", 5.0),
     ResourceBack("device"),

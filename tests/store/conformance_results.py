@@ -178,7 +178,9 @@ class Winners:
     def test_the_best_only_table_is_read_in_pages(self, store: Any) -> None:
         for job_id, task_id in (("one", "b"), ("two", "a"), ("three", "c")):
             v.open_with_task(store, job_id, task_id)
-            store.records.select_winner(job_id, task_id, v.make_trial("x", 1e-3), {"verified": True})
+            store.records.select_winner(
+                job_id, task_id, v.make_trial("x", 1e-3), {"verified": True}
+            )
         first = store.records.best_page(limit=2)
         assert [entry.task.task_id for entry in first] == ["a", "b"]
         expected = Record("b", "one", v.cand("x"), v.measured(1e-3), v.DEVICE, v.TOOLCHAIN)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tunefleet.core.budget import Budget
 from tunefleet.core.phases import NO_FORECAST, Forecast
 from tunefleet.core.stage import StageKey, StageRun
+from tunefleet.core.step import StepSpan
 from tunefleet.core.task import WeightedTask
 
 
@@ -98,6 +99,11 @@ class StageCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class StepCommitted:
+    span: StepSpan
+
+
+@dataclass(frozen=True, slots=True)
 class StageAbandoned:
     """A stage was given up before its end; the same key may start again."""
 
@@ -149,6 +155,7 @@ Event = (
     | StageStarted
     | StageProgressed
     | StageCommitted
+    | StepCommitted
     | StageAbandoned
     | ResourceQuarantined
     | ResourceBack

@@ -80,6 +80,11 @@ class Home:
         return self.root / "serve.log"
 
     @property
+    def logs(self) -> Path:
+        """What runs did: a file for each, named by its id, and older parts of long ones."""
+        return self.root / "logs"
+
+    @property
     def bugs(self) -> Path:
         """Reports of internal errors."""
         return self.root / "bugs"

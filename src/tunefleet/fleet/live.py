@@ -16,6 +16,7 @@ from tunefleet.core.events import (
     StageAbandoned,
     StageCommitted,
     StageStarted,
+    StepCommitted,
 )
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job, JobKind
@@ -179,6 +180,7 @@ class Steps:
 
     def reported(self, report: Report, at: float, cause: str) -> None:
         if isinstance(report.run, StepRun):
+            self.observer(StepCommitted(report.run.span))
             self.told.add(report.run.key)
             for remark in report.run.remarks:
                 self.observer(Note(remark.text, remark.warning))

@@ -101,6 +101,7 @@ def _parts(store: Store, home: Home) -> list[DiskPart]:
             for folder, name, about in sources
         ),
         DiskPart("bug reports", "what to send with a report", _size([home.bugs])),
+        DiskPart("logs", "what runs did: tunefleet logs", _size([home.logs])),
         DiskPart("other", "named devices, files of others", _size(rest)),
         _temporary(home),
     ]
@@ -114,6 +115,7 @@ def _known(home: Home) -> list[Path]:
         home.quantized,
         home.modules,
         home.bugs,
+        home.logs,
     ]
 
 

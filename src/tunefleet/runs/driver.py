@@ -38,6 +38,7 @@ from tunefleet.runs.forecast import forecast_of
 from tunefleet.runs.on_the_way import sweep_objects
 from tunefleet.runs.request import SearchRequest, job_spec
 from tunefleet.runs.run import NetworkRun
+from tunefleet.runs.run_log import RunLog
 from tunefleet.scheduler.job_plan import (
     CloseJob,
     JobProgress,
@@ -109,7 +110,7 @@ class Course:
         fleet.add(context.devices, here=context.is_here)
         self._fleet = fleet
         self._context = context
-        self._watcher = observer
+        self._log = RunLog(Home(context.home).logs, lambda: self.run.run_id, observer)
         self._own = own
         self._closes = closes
         self._searched = False
@@ -130,6 +131,7 @@ class Course:
         """Release the locks, and remove what lies on the way of networks that are not on it."""
         self._locked.close()
         self._held.close()
+        self._log.close()
         with suppress(TunefleetError):  # whoever met it before has told it
             sweep_objects(self._fleet.store, Home(self._context.home))
 
@@ -183,11 +185,11 @@ class Course:
         self._observer(event)
 
     def _observer(self, event: Event) -> None:
-        """Keep an event of the job, and tell whoever watches here. From any thread."""
+        """Keep an event of the job and log it, and tell whoever watches here. From any thread."""
         if self.run.job is not None:
             with suppress(TunefleetError):  # the job itself meets a full disk, and says so
                 self._fleet.store.events.append(self.run.job.job_id, time.time(), [event])
-        self._watcher(event)
+        self._log(event)
 
     def finish(self, summary: object) -> None:
         """The job is done, and its user knows: the same request is a job of its own from now on."""
@@ -195,9 +197,12 @@ class Course:
             self._fleet.store.jobs.finish(self.run.job.job_id, JobState.SUCCEEDED, summary)
 
     def deliver(self, programs: KnownPrograms) -> None:
-        """These programs are delivered, without a search; the run is named by what it makes."""
+        """These programs are delivered, without a search; the run is named by what it makes, and
+        nobody else makes the same until `close`."""
         self.run.programs = programs
         self._context.run_id = self.run.run_id = module_id(self.run.preparation, programs)
+        self._locked.close()
+        self._locked.enter_context(self._fleet.leases.job(self.run.run_id))
 
     # Its way
 
@@ -266,6 +271,7 @@ class Course:
 
     def _fail(self, error: Exception) -> Sequence[Live]:
         self.error = error
+        self._log.failed(error)
         if self._upto is None:
             self._observer(ended_by(error))
         self.is_over = True

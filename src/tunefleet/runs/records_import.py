@@ -256,7 +256,9 @@ def _commit(store: Store, job_id: str, task_id: str, trials: Sequence[Trial]) ->
     def run(kind: StageKind, result: SelectResult | ProfileResult) -> StageRun:
         return StageRun(StageKey(job_id, task_id, _ITERATION, kind), result, 0.0, 0.0)
 
-    store.work.commit(run(StageKind.SELECT, SelectResult(tuple(trial.candidate for trial in trials))))
+    store.work.commit(
+        run(StageKind.SELECT, SelectResult(tuple(trial.candidate for trial in trials)))
+    )
     measured = tuple(
         Profiled(trial.candidate.candidate_id, trial.outcome, trial.profile_s)
         for trial in trials
