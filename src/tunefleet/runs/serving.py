@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import Event
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job, JobState
@@ -56,6 +57,8 @@ class Server:
         #: Jobs that could not go on; they are tried again where someone asks for them.
         self._failed: set[str] = set()
         self._next_look = 0.0
+        #: Whether nothing is under way but what users have paused.
+        self._rests = True
         self._busy_at = time.monotonic()
         self._stopped = threading.Event()
 
@@ -83,12 +86,14 @@ class Server:
             live = self._begin(job)
             if live is not None:
                 return live
+        wanted = self._fleet.store.coordination.wanted
+        self._rests = all(wanted(job_id) is ControlRequest.PAUSE for job_id in self._courses)
         self._next_look = time.monotonic() + _LOOK_S
         return None
 
     @property
     def is_open(self) -> bool:
-        if self._courses:
+        if not self._rests:
             self._busy_at = time.monotonic()
         idle_s = time.monotonic() - self._busy_at
         return not self._stopped.is_set() and (self._idle_s is None or idle_s < self._idle_s)
@@ -127,6 +132,7 @@ class Server:
             self._failed.add(job.job_id)
             self._say(f"{told} cannot go on: {error}")
             return None
+        self._rests = False
         self._say(f"{told} begins, for {job.spec.terms.owner}")
         lives = course.advance()
         return next(iter(lives), None)

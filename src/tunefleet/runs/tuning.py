@@ -206,7 +206,7 @@ def _served(
     outcomes = [Tuned(name) for name in names]
     try:
         for index, name in enumerate(names):
-            context = base.another()
+            context = base.another() if len(names) > 1 else base
             try:
                 source = find(name, context=context)
                 terms = replace(requests[index].terms, served=True)
@@ -220,7 +220,7 @@ def _served(
                 continue
             store.coordination.ask(job.job_id, ControlRequest.RUN)
             if job.job_id != context.run_id:
-                after = last_opened(store, job.job_id)
+                after, context.run_id = last_opened(store, job.job_id), job.job_id
             submitted[job.job_id] = Submitted(job, observers[index], after)
             outcomes[index] = Tuned(name, job=job.job_id)
         if submitted:
