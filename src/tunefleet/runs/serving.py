@@ -100,7 +100,7 @@ class Server:
 
     @property
     def is_stopped(self) -> bool:
-        return self._stopped.is_set()
+        return not self.is_open
 
     # How it does it
 
