@@ -125,7 +125,7 @@ class Jobs(Protocol):
         table."""
 
 
-class Work(Protocol):
+class StoredWork(Protocol):
     """What was done for jobs: their tasks, their stages, and steps on whole networks."""
 
     def put_tasks(self, job_id: str, tasks: Sequence[WeightedTask]) -> None:
@@ -188,7 +188,7 @@ class Work(Protocol):
         """
 
 
-class Records(Protocol):
+class StoredRecords(Protocol):
     """What was measured, and what later jobs reuse of it."""
 
     def trials(self, job_id: str, task_id: str | None = None) -> list[Trial]:
@@ -267,10 +267,10 @@ class Store(Protocol):
     def jobs(self) -> Jobs: ...
 
     @property
-    def work(self) -> Work: ...
+    def work(self) -> StoredWork: ...
 
     @property
-    def records(self) -> Records: ...
+    def records(self) -> StoredRecords: ...
 
     @property
     def coordination(self) -> Coordination: ...

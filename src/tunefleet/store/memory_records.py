@@ -19,7 +19,7 @@ from tunefleet.store.memory_state import JobEntry, MemoryState
 
 
 class MemoryRecords:
-    """`Records` in this process."""
+    """`StoredRecords` in this process."""
 
     def __init__(self, state: MemoryState) -> None:
         self._state = state

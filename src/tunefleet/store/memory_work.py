@@ -24,7 +24,7 @@ from tunefleet.store.memory_state import JobEntry, MemoryState
 
 
 class MemoryWork:
-    """`Work` in this process."""
+    """`StoredWork` in this process."""
 
     def __init__(self, state: MemoryState, coordination: MemoryCoordination) -> None:
         self._state = state

@@ -32,7 +32,7 @@ from tunefleet.store.schema import tasks as task_table
 
 
 class SqlRecords:
-    """`Records` in a database."""
+    """`StoredRecords` in a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -28,7 +28,7 @@ from tunefleet.store.sql_coordination import check_current
 
 
 class SqlWork:
-    """`Work` in a database."""
+    """`StoredWork` in a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
