@@ -66,7 +66,7 @@ def test_a_wrong_deadline_or_priority_is_refused_in_a_line(
 def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path: Path) -> None:
     options = (
         "--target znver3 --threads 2 --trials 64 --minutes 3 --target-latency-ms 1.5 "
-        "--trials-per-task 16 --device-minutes 2 --batch 8 "
+        "--trials-per-task 16 --device-minutes 2 --speedup 2 --most-lost 0.01 --batch 8 "
         "--first-batch 4 --profile-timeout 5 --build-timeout 6 --population 32 --generations 0 "
         "--seed 7 --cost-model random --no-transfer --device b1 --device b2 --device-kind cpu "
         "--device-key lab --new-job --detach --quiet "
@@ -104,6 +104,8 @@ def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path:
         "target_latency_ms": 1.5,
         "trials_per_task": 16,
         "device_minutes": 2.0,
+        "speedup": 2.0,
+        "most_lost": 0.01,
         "new_job": True,
         "deadlines_s": {"zoo:tiny_cnn?batch=4": 120},
         "priorities": {"zoo:tiny_cnn?batch=4": 1},

@@ -6,6 +6,7 @@ from tunefleet.core.budget import Budget
 from tunefleet.core.phases import (
     PHASE_OF,
     PHASES,
+    Forecast,
     LeastBudget,
     TuningClock,
     command_left_s,
@@ -149,3 +150,10 @@ def test_an_unknown_duration_warns_of_nothing() -> None:
 )
 def test_the_least_budget_in_words(expected: str, least: LeastBudget) -> None:
     assert least.text() == expected
+
+
+@pytest.mark.parametrize(("seconds", "prepared"), [(70.0, False), (50.0, True)])
+def test_what_the_steps_around_a_search_take(seconds: float, prepared: bool) -> None:
+    assert Forecast(STEPS).around_search_s(prepared=prepared) == seconds
+    unknown = Forecast({"import": 10.0, "check": 10.0})
+    assert unknown.around_search_s(prepared=prepared) is None

@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
+from tests.core.figures import measured
+from tunefleet.core.agreement import Agreed, judge
 from tunefleet.core.result import RunResult
 from tunefleet.report import text
 from tunefleet.report.result import read_result
@@ -74,3 +76,13 @@ def test_a_title_is_shown_as_it_is(markup: bool) -> None:
 def test_checks_show_advice() -> None:
     checks = [{"name": "cpu", "ok": False, "severity": "warning", "value": "1", "advice": "more"}]
     assert "more" in printed(text.checks_table({"checks": checks}))
+
+
+def test_what_became_of_agreements_is_in_the_tables() -> None:
+    judged = judge(Agreed(latency_ms=4.0), [measured(5.0)], trials=8)
+    missed = replace(a_run(), agreement=judged)
+    assert "not met: best so far 5 ms, at most 4 ms agreed" in printed(text.summary_table(missed))
+    several = text.networks_table(["a", "b", "c"], [missed, a_run(), "error"])
+    assert "agreed" in printed(several)
+    assert "not met" in printed(several)
+    assert "agreed" not in printed(text.networks_table(["b"], [a_run()]))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tunefleet.core.agreement import Agreed
 from tunefleet.core.budget import Budget
 from tunefleet.core.job import JobTerms
 from tunefleet.core.settings import MeasureSettings, TuneSettings
@@ -22,6 +23,10 @@ def test_a_search_without_a_budget_has_1000_trials() -> None:
     assert search_request(trials_per_task=8).budget == Budget(trials_per_task=8)
     assert search_request(device_minutes=0.5).budget == Budget(device_seconds=30.0)
     assert search_request(8, target_latency_ms=1.5).budget == Budget(8, target_latency_s=1.5e-3)
+
+
+def test_what_is_agreed_is_part_of_the_request() -> None:
+    assert search_request(8, speedup=2, most_lost=0.01).agreed == Agreed(None, 2.0, 0.01)
 
 
 def test_the_parameters_of_the_thesis_go_before_the_settings() -> None:
@@ -62,6 +67,8 @@ def test_what_is_no_shape_is_refused_with_an_example(given: Any) -> None:
         ({"minutes": float("nan")}, "minutes is nan, not a finite number"),
         ({"trials_per_task": 0}, "trials_per_task is 0, not a positive number"),
         ({"device_minutes": 0}, "device_minutes is 0, not a positive number"),
+        ({"speedup": 0}, "speedup is 0, not a positive number"),
+        ({"most_lost": "much"}, "most_lost is 'much', not a number"),
         ({"minutes": "1"}, "minutes is '1', not a number"),
         ({"minutes": 1e300}, "more than a year"),
         ({"trials": 4, "target_latency_ms": 0}, "target_latency_ms is 0, not a positive number"),

@@ -20,6 +20,7 @@ from tunefleet.scheduler.values import JobEnd
 TUNE = PLANS[JobKind.TUNE]
 ALL = (*PREPARATION, *WINNERS, *DELIVERY)
 PREPARED = frozenset(PREPARATION)
+EXPIRES = CloseJob(JobState.EXPIRED, EXPIRED, "give it a later deadline")
 
 
 def way(plan: JobPlan) -> list[object]:
@@ -83,11 +84,11 @@ def test_steps_after_the_goal_are_not_taken() -> None:
 
 def test_a_late_job_delivers_what_it_has_or_expires() -> None:
     late = JobProgress(PREPARED, late=True)
-    assert TUNE.following(late) == CloseJob(JobState.EXPIRED, EXPIRED)
+    assert TUNE.following(late) == EXPIRES
     searched = JobProgress(PREPARED, searched=True, trials=4, late=True)
     assert TUNE.following(searched) == TakeSteps(ALL)
     nothing = JobProgress(PREPARED, searched=True, late=True)
-    assert TUNE.following(nothing) == CloseJob(JobState.EXPIRED, EXPIRED)
+    assert TUNE.following(nothing) == EXPIRES
     # What is imported for it is of use to others.
     assert TUNE.following(JobProgress(frozenset(), late=True)) == TakeSteps(PREPARATION)
 

@@ -222,3 +222,14 @@ def test_a_search_ends_with_its_deadline() -> None:
     plan = plan_of(deadline=100.0)
     assert plan.ended(99.0) == ""
     assert plan.ended(100.0) == "its deadline is reached"
+
+
+def test_a_search_ends_once_its_tasks_take_what_they_may_together() -> None:
+    tasks = [weighted("a"), weighted("b")]
+    budget, known = Budget(trials=9), {"a": 2e-3, "b": 1e-3}
+    near = TuningPlan(tasks, budget, SEARCH, known=known, until_s=2.9e-3)
+    assert (near.ended(0.0), near.reached) == ("", False)
+    there = TuningPlan(tasks, budget, SEARCH, known=known, until_s=3e-3)
+    assert (there.ended(0.0), there.reached) == ("an estimated latency of 3 ms is reached", True)
+    unknown = TuningPlan(tasks, budget, SEARCH, known={"a": 2e-3}, until_s=9.0)
+    assert (unknown.ended(0.0), unknown.reached) == ("", False)

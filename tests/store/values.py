@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tunefleet.core.agreement import Agreed
 from tunefleet.core.budget import Budget
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.job import JobSpec
@@ -155,6 +156,7 @@ specs = st.builds(
         ),
         transfer=st.booleans(),
     ),
+    agreed=st.builds(Agreed, speedup=st.none() | positive, most_lost=st.none() | positive),
 )
 tasks = st.builds(
     WeightedTask,

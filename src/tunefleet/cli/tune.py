@@ -59,7 +59,18 @@ def tune(
         _budget("M", "Stop after M minutes of measuring on the device.", parsing.minutes),
     ] = None,
     target_latency_ms: Annotated[
-        float | None, _budget("L", "Stop when the estimated latency is at most L ms.")
+        float | None, _budget("L", "Stop when an inference is measured to take at most L ms.")
+    ] = None,
+    speedup: Annotated[
+        float | None,
+        _budget("X", "Stop when the network is measured to be X times as fast as its framework."),
+    ] = None,
+    most_lost: Annotated[
+        float | None,
+        _budget(
+            "D",
+            "Deliver nothing whose outputs differ by more than D from its framework, such as 0.01.",
+        ),
     ] = None,
     deadline: Annotated[
         list[str] | None,
@@ -190,6 +201,8 @@ def tune(
         "target_latency_ms": target_latency_ms,
         "trials_per_task": trials_per_task,
         "device_minutes": device_minutes,
+        "speedup": speedup,
+        "most_lost": most_lost,
         "settings": settings,
         "new_job": new_job,
         "priorities": parsing.by_network("priority", priority, networks, int),

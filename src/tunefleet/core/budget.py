@@ -1,4 +1,4 @@
-"""When a job ends: trials, wall-clock or target latency, whichever comes first."""
+"""When a job ends: trials, wall-clock or device time, whichever comes first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Budget:
     """Limits of one job; at least one that is not `target_latency_s` is set.
 
     `trials` counts all tasks of the network together, `trials_per_task` those of each.
-    `device_seconds` counts what the job's profile stages take.
+    `device_seconds` counts what the job's profile stages take. `target_latency_s` is what is agreed
+    (`core.agreement`).
     """
 
     trials: int | None = None
@@ -50,9 +51,7 @@ class Budget:
         given = {name: value for name, value in later.items() if value is not None}
         return [self.trials, self.seconds, self.target_latency_s, *([given] if given else ())]
 
-    def spent(
-        self, *, trials: int, seconds: float, latency_s: float | None, device_s: float = 0.0
-    ) -> str:
+    def spent(self, *, trials: int, seconds: float, device_s: float = 0.0) -> str:
         """The limit that is reached, in words, or "" while there is budget left."""
         if self.trials is not None and trials >= self.trials:
             return f"all {self.trials} trials are done"
@@ -60,10 +59,4 @@ class Budget:
             return f"the time of {self.seconds / 60:g} minutes is over"
         if self.device_seconds is not None and device_s >= self.device_seconds:
             return f"the {self.device_seconds / 60:g} minutes of its device are over"
-        if (
-            self.target_latency_s is not None
-            and latency_s is not None
-            and latency_s <= self.target_latency_s
-        ):
-            return f"the target latency of {self.target_latency_s * 1e3:g} ms is reached"
         return ""

@@ -26,6 +26,7 @@ PHASE_OF = {
     StepKind.SPLIT: "import",
     StepKind.IMPORT: "import",
     StepKind.CHECK: "check",
+    StepKind.BASELINE: "check",
     StepKind.BUILD_FINALISTS: "verify winners",
     StepKind.SELECT_WINNERS: "verify winners",
     StepKind.COMPILE: "compile",
@@ -33,6 +34,8 @@ PHASE_OF = {
     StepKind.PUBLISH: "publish",
     StepKind.MEASURE: "measure",
 }
+#: Steps that not every tuning has.
+_OF_SOME_JOBS = (StepKind.SPLIT, StepKind.BASELINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,14 @@ class Forecast:
     seconds: Mapping[str, float] = field(default_factory=dict)
     trial_s: float | None = None
     round_s: float | None = None
+
+    def around_search_s(self, *, prepared: bool) -> float | None:
+        """What all phases but tuning take together, less those that a network has behind it that is
+        `prepared`; None where one is not known."""
+        done = (TUNE, "import", "check") if prepared else (TUNE,)
+        seconds = [self.seconds.get(phase) for phase in PHASES if phase not in done]
+        known = [each for each in seconds if each is not None]
+        return sum(known) if len(known) == len(seconds) else None
 
 
 #: What is known where nothing ran before.
@@ -57,7 +68,7 @@ def phase_seconds(walls: Iterable[Mapping[str, float]]) -> dict[str, float]:
     for wall in walls:
         for phase in PHASES:
             kinds = [str(kind) for kind, of in PHASE_OF.items() if of == phase]
-            kinds = [kind for kind in kinds if kind != StepKind.SPLIT]
+            kinds = [kind for kind in kinds if kind not in _OF_SOME_JOBS]
             if kinds and all(kind in wall for kind in kinds):
                 of_phase.setdefault(phase, []).append(sum(wall[kind] for kind in kinds))
     return {phase: median(seconds) for phase, seconds in of_phase.items()}

@@ -83,6 +83,11 @@ class Precision:
     losses: tuple[OutputLoss, ...] = ()
 
     @property
+    def lost(self) -> float:
+        """The largest relative error of an output."""
+        return max((loss.relative_error for loss in self.losses), default=0.0)
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about the loss, if it is large."""
         large = [str(loss) for loss in self.losses if loss.is_large]

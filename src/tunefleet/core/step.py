@@ -27,6 +27,7 @@ class StepKind(StrEnum):
     SPLIT = "split"
     IMPORT = "import"
     CHECK = "check"
+    BASELINE = "baseline"
     BUILD_FINALISTS = "build finalists"
     SELECT_WINNERS = "select winners"
     COMPILE = "compile"
@@ -122,7 +123,8 @@ class Imported:
     waited for, and what compiling reads again; `examples` the file of the example inputs of each
     signature. `references` say how its source framework is opened at each. `float_type` is the
     coarsest type that it computes in. `quantised`: it multiplies 8-bit integers. `copies` are those
-    for its segments at the first signature, None on a processor.
+    for its segments at the first signature, None on a processor. `lost` is how far its source is
+    from the network in float32 that tunefleet quantised.
     """
 
     info: NetworkInfo
@@ -137,6 +139,7 @@ class Imported:
     examples: str
     quantised: bool = False
     copies: SegmentCopies | None = None
+    lost: float = 0.0
 
     @property
     def flops(self) -> float:
@@ -270,23 +273,41 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceMeasured:
+    """The source framework alone, at each of the network's shapes: what a speed-up that is agreed
+    is over, while the search knows no better."""
+
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def latency_s(self) -> float | None:
+        """Of an inference at each of the shapes, in sum, None where that is not to be judged."""
+        if any(each.why_disturbed for each in self.comparisons):
+            return None
+        return sum(each.latency(name).median for each in self.comparisons for name in each.rounds)
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """End to end at each of the network's shapes, or none where one could not be measured; seconds
     per inference by kernel at the first. `peak_gflops` and `bandwidths` are those of the check:
     they stay with the job when the check is made again. `source_on_cpu`: beside a GPU the source
-    framework was measured on the CPU."""
+    framework was measured on the CPU. `estimated_s` is what the search's best programs of all tasks
+    took together by then."""
 
     comparisons: tuple[Comparison, ...]
     kernels: dict[str, float]
     peak_gflops: float | None = None
     bandwidths: tuple[Bandwidth, ...] = ()
     source_on_cpu: bool = False
+    estimated_s: float | None = None
 
 
 StepResult = (
     SplitTasks
     | Imported
     | Checked
+    | SourceMeasured
     | Finalists
     | Winners
     | Compiled
@@ -299,6 +320,7 @@ RESULT_OF: dict[StepKind, type[StepResult]] = {
     StepKind.SPLIT: SplitTasks,
     StepKind.IMPORT: Imported,
     StepKind.CHECK: Checked,
+    StepKind.BASELINE: SourceMeasured,
     StepKind.BUILD_FINALISTS: Finalists,
     StepKind.SELECT_WINNERS: Winners,
     StepKind.COMPILE: Compiled,

@@ -200,8 +200,10 @@ def search_of(
     job: Job,
     observer: Observer,
     then: Callable[[Ending], Sequence[Live]] = _nothing_more,
+    until_s: float | None = None,
 ) -> Search:
-    """The search of a job, with everything that earlier processes committed of it."""
+    """The search of a job, with everything that earlier processes committed of it. It ends once its
+    tasks take `until_s` together."""
     spec, tasks, at = job.spec, store.work.tasks(job.job_id), now()
     deadline = spec.terms.deadline
     due = None if deadline is None else at + deadline - time.time()
@@ -232,6 +234,7 @@ def search_of(
             now=at,
             first_model=bool(known),
             deadline=due,
+            until_s=until_s,
             verified={
                 task_id
                 for task_id in known

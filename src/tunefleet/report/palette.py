@@ -19,8 +19,9 @@ PALER = {"select": 0.38, "update": 0.68}
 #: What stands in a bar that has no room for the name of its kind: stages, then steps.
 LETTERS = {
     "select": "S", "build": "B", "profile": "P", "update": "U",
-    "split": "spl", "import": "imp", "check": "chk", "build finalists": "fin",
-    "select winners": "win", "compile": "cmp", "verify": "ver", "publish": "pub", "measure": "mea",
+    "split": "spl", "import": "imp", "check": "chk", "baseline": "src",
+    "build finalists": "fin", "select winners": "win", "compile": "cmp", "verify": "ver",
+    "publish": "pub", "measure": "mea",
 }  # fmt: skip
 #: The groups of a single job: its kinds of stages, and its steps.
 _KINDS = ("select", "build", "profile", "update", "steps")

@@ -134,11 +134,15 @@ def networks_table(networks: Sequence[str], outcomes: Sequence[RunResult | str])
     for heading in ("source", "tuned", "speed-up", "trials"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("delivered", no_wrap=True)
+    agreed = any(isinstance(each, RunResult) and each.agreement for each in outcomes)
+    if agreed:
+        table.add_column("agreed", no_wrap=True)
     for network, outcome in zip(networks, outcomes, strict=True):
         if isinstance(outcome, str):
             missing = [UNKNOWN] * 4
             table.add_row(Text(network), *missing, Text("failed", style="red"))
             continue
+        agreement = [outcome.agreement.outcome if outcome.agreement else ""] if agreed else []
         table.add_row(
             Text(network),
             _median_ms(next((each.latency_ms for each in outcome.baselines), None)),
@@ -146,6 +150,7 @@ def networks_table(networks: Sequence[str], outcomes: Sequence[RunResult | str])
             Text(format_interval(outcome.speedup, TIMES), style="bold"),
             format_count(outcome.trials),
             Text(outcome.delivered or UNKNOWN),
+            *map(Text, agreement),
         )
     return table
 

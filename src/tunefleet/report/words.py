@@ -30,6 +30,7 @@ STAGE_NAMES = {
     "split": "split into tasks",
     "import": "import the network",
     "check": "check the import",
+    "baseline": "measure the source framework",
     "select": "select candidates",
     "build": "build candidates",
     "profile": "profile on the device",

@@ -25,7 +25,6 @@ from tunefleet.core.known import KnownPrograms, module_id
 from tunefleet.core.phases import Forecast, least_budget
 from tunefleet.core.result import RunResult
 from tunefleet.core.step import (
-    PREPARATION,
     Preparation,
     SplitTasks,
     StepKey,
@@ -35,6 +34,7 @@ from tunefleet.core.task import WeightedTask
 from tunefleet.errors import JobError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.forecast import forecast_of
+from tunefleet.runs.judging import closing_summary, why_impossible, with_agreement
 from tunefleet.runs.on_the_way import sweep_objects
 from tunefleet.runs.request import SearchRequest, job_spec
 from tunefleet.runs.run import NetworkRun
@@ -50,6 +50,7 @@ from tunefleet.scheduler.values import JobEnd
 if TYPE_CHECKING:
     from tunefleet.fleet.live import Ending, Live
     from tunefleet.fleet.local import LocalFleet
+    from tunefleet.scheduler.tuning_plan import TuningPlan
     from tunefleet.store import Store
 
 
@@ -113,7 +114,8 @@ class Course:
         self._log = RunLog(Home(context.home).logs, lambda: self.run.run_id, observer)
         self._own = own
         self._closes = closes
-        self._searched = False
+        self._searched = self._reached = False
+        self._searching: TuningPlan | None = None
         self._forecast = Forecast()
         self._upto: StepKind | None = None
         self._without: frozenset[StepKind] = frozenset()
@@ -174,11 +176,22 @@ class Course:
         self._context.run_id = self.run.run_id = job.job_id
         self.run.settings, self.run.job = job.spec.settings, job
         self._searched, self.run.stopped = False, ""
+        self.run.estimated_s, self.run.impossible = None, ""
         self._use(job.job_id)
         self._forecast = forecast_of(self._fleet.store, job.spec)
         if job.spec.kind is JobKind.TUNE:
             self._opened(job, job.spec.budget)
+            self._tell_impossible(job)
         return job
+
+    def _tell_impossible(self, job: Job) -> None:
+        """Warn where what is agreed cannot be met, before anything is done for it."""
+        if not self.run.is_resumed:
+            prepared = self.run.is_prepared
+            why = why_impossible(job.spec, self._forecast, time.time(), prepared=prepared)
+            self.run.impossible = why
+            if why:
+                self._observer(Note(f"what is agreed cannot be met: {why}", warning=True))
 
     def _opened(self, job: Job, budget: Budget) -> None:
         event = JobOpened(job.job_id, self.run.is_resumed, budget, job.elapsed_s, self._forecast)
@@ -242,16 +255,16 @@ class Course:
         self._remark(progress)
         try:
             match self.run.plan.following(progress, self._upto, self._without):
-                case TakeSteps(kinds):
-                    return [self._steps(kinds)]
-                case SearchTasks():
-                    return [self._search()]
+                case TakeSteps(kinds, again):
+                    return [self._steps(kinds, again)]
+                case SearchTasks(until_s):
+                    self._tell_missed(progress)
+                    return [self._search(until_s)]
                 case CloseJob(JobState.SUCCEEDED):
                     self._complete()
-                case CloseJob(state, reason):
-                    self._close_job(state, reason)
-                    late = JobError(f"{self.name}: {reason}", cure="give it a later deadline")
-                    return self._fail(late)
+                case CloseJob(state, reason, cure):
+                    self._close_job(state, reason, proven=True)
+                    return self._fail(JobError(f"{self.name}: {reason}", cure=cure))
         except TunefleetError as error:  # of this job; others go on
             return self._fail(error)
         return ()
@@ -277,26 +290,41 @@ class Course:
         self.is_over = True
         return ()
 
-    def _close_job(self, state: JobState, reason: str) -> None:
-        """Its records stay."""
+    def _close_job(self, state: JobState, reason: str, *, proven: bool = False) -> None:
+        """Its records stay. `proven`: for this reason what is agreed cannot be met."""
         if self.run.job is not None:
-            self._fleet.store.jobs.finish(self.run.job.job_id, state, {"stopped": reason})
+            summary = closing_summary(self.run.job.spec, reason) if proven else {"stopped": reason}
+            self._fleet.store.jobs.finish(self.run.job.job_id, state, summary)
             self._fleet.store.coordination.ask(self.run.job.job_id, ControlRequest.RUN)
 
     def _progress(self) -> JobProgress:
         store, job = self._fleet.store, self.run.job
         committed = {
-            key.kind for key, run in self.run.committed().items() if self.run.has_output(run)
+            key.kind: run.result
+            for key, run in self.run.committed().items()
+            if self.run.has_output(run)
         }
-        deadline = None if job is None else job.spec.terms.deadline
-        return JobProgress(
-            frozenset(committed - self._again),
+        done = frozenset(committed.keys() - self._again)
+        if job is None:
+            return JobProgress(done, self._searched)
+        deadline = job.spec.terms.deadline
+        progress = JobProgress(
+            done,
             self._searched,
-            0 if job is None else store.records.trial_count(job.job_id),
+            store.records.trial_count(job.job_id),
             deadline is not None and time.time() >= deadline,
+            estimated_s=self.run.estimated_s,
+            reached=self._reached,
         )
+        return with_agreement(progress, job.spec, committed)
 
-    def _steps(self, kinds: Sequence[StepKind]) -> Live:
+    def _tell_missed(self, progress: JobProgress) -> None:
+        """Why a search goes on after a delivery."""
+        if progress.judged is not None and progress.judged.excess is not None:
+            times = f"{progress.judged.excess:.3g} times as long as agreed"
+            self._observer(Note(f"measured: an inference takes {times}; the search goes on"))
+
+    def _steps(self, kinds: Sequence[StepKind], again: frozenset[StepKind]) -> Live:
         from tunefleet.fleet.live import Steps
 
         requests = [self.run.request(kind) for kind in kinds]
@@ -307,7 +335,7 @@ class Course:
                 if request.key in committed}  # fmt: skip
         lost = {kind for kind, run in done.items() if not self.run.has_output(run)}
         obeys = self.run.job.job_id if self.run.job is not None else ""
-        again = self._again | lost
+        again |= self._again | lost
         told = self._told
         return Steps(
             self.run.run_id, requests, done, self._observer, self.ended, obeys, again, told
@@ -321,36 +349,42 @@ class Course:
                 for remark in run.remarks:
                     self._observer(Note(remark.text, remark.warning))
 
-    def _search(self) -> Live:
-        """The trials of the job's tasks."""
+    def _search(self, until_s: float | None) -> Live:
+        """The trials of the job's tasks, until these take no more than `until_s` together."""
         from tunefleet.fleet.live import search_of
         from tunefleet.stages.steering import remarks
 
         assert self.run.job is not None
-        job, store = self.run.job, self._fleet.store
+        store = self._fleet.store
+        job = store.jobs.get(self.run.job.job_id)  # with the time that its last search took
         tasks = store.work.tasks(job.job_id)
         if job.spec.kind is JobKind.TUNE:
             self._observer(Prepared(self.run.checked.peak_gflops))
         if not tasks:
             tasks = list(self._own(self._found_tasks()))
             store.work.put_tasks(job.job_id, tasks)
-        if job.spec.kind is JobKind.TUNE:
+        if job.spec.kind is JobKind.TUNE and not self._searched:
             self._check_budget(job, tasks)
             models = self._fleet.place.models
             for text in remarks(models, job.spec, [weighted.task for weighted in tasks]):
                 self._observer(Note(text))
-        else:
+        elif job.spec.kind is JobKind.COLLECT:
             per_task = job.spec.budget.trials or 0
             self._opened(job, Budget(trials=max(1, per_task * len(tasks))))
-        return search_of(store, job, self._observer, self._search_ended)
+        search = search_of(store, job, self._observer, self._search_ended, until_s)
+        self._searching = search.plan
+        return search
 
     def _found_tasks(self) -> Sequence[WeightedTask]:
-        if self.run.plan.before == PREPARATION:
+        if StepKind.IMPORT in self.run.plan.before:
             return self.run.imported.tasks
         return self.run.step_result(StepKind.SPLIT, SplitTasks, self.run.run_id).tasks
 
     def _search_ended(self, ending: Ending) -> Sequence[Live]:
         self._searched, self.run.stopped = ending.end is JobEnd.DONE, ending.reason
+        if self._searching is not None:
+            self.run.estimated_s = self._searching.estimated_latency_s()
+            self._reached = self._searching.reached
         return self.ended(ending)
 
     def _check_budget(self, job: Job, tasks: Sequence[WeightedTask]) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tunefleet.core.agreement import NOTHING_AGREED, Agreed
 from tunefleet.core.budget import Budget
 from tunefleet.core.ids import digest
 from tunefleet.core.importing import NetworkSource
@@ -36,6 +37,7 @@ class SearchRequest:
     settings: TuneSettings
     new_job: bool = False
     terms: JobTerms = field(default_factory=JobTerms)
+    agreed: Agreed = NOTHING_AGREED
     collecting: Collecting | None = None
 
 
@@ -46,6 +48,8 @@ def search_request(
     target_latency_ms: float | None = None,
     trials_per_task: int | None = None,
     device_minutes: float | None = None,
+    speedup: float | None = None,
+    most_lost: float | None = None,
     profile_timeout_s: float | None = None,
     batch_size: int | None = None,
     transfer_learning: bool | None = None,
@@ -54,7 +58,8 @@ def search_request(
     look_ahead: bool | None = None,
 ) -> SearchRequest:
     """`trials` counts all tasks of a network together; 1,000 where no budget is given.
-    `device_minutes` counts what its profile stages take.
+    `device_minutes` counts what its profile stages take; `speedup` and `most_lost` are what is
+    agreed beside a target latency (`core.agreement`).
 
     `profile_timeout_s`, `batch_size` and `transfer_learning` are the parameters of the thesis's
     section 3.2; where given they go before `settings`.
@@ -75,6 +80,7 @@ def search_request(
                 None if device_minutes is None else duration("device_minutes", device_minutes) * 60
             ),
         )
+        agreed = Agreed(speedup=speedup, most_lost=most_lost)
         chosen = TuneSettings() if settings is None else settings
         if not isinstance(chosen, TuneSettings):
             raise ValueError(f"settings are {type(chosen).__name__}, not TuneSettings")
@@ -88,7 +94,7 @@ def search_request(
             chosen = replace(chosen, transfer=transfer_learning)
     except ValueError as error:
         raise InputError(str(error), cure="such as trials=1000, minutes=15") from error
-    return SearchRequest(budget, chosen, new_job, JobTerms(look_ahead=look_ahead))
+    return SearchRequest(budget, chosen, new_job, JobTerms(look_ahead=look_ahead), agreed)
 
 
 def check_policy(policy: str) -> None:
@@ -161,6 +167,7 @@ def job_spec(context: BenchmarkContext, source: NetworkSource, request: SearchRe
         kind=JobKind.TUNE if collecting is None else JobKind.COLLECT,
         terms=replace(request.terms, owner=user_name(), devices=named, device_kind=kind),
         collecting=collecting,
+        agreed=request.agreed,
     )
 
 

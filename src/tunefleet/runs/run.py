@@ -20,7 +20,7 @@ from tunefleet.core.step import (
     StepRun,
 )
 from tunefleet.errors import StepOrderError
-from tunefleet.scheduler.job_plan import PLANS, JobPlan
+from tunefleet.scheduler.job_plan import PLANS, JobPlan, plan_of
 
 if TYPE_CHECKING:
     from tunefleet.fleet.local import LocalFleet
@@ -34,7 +34,8 @@ class NetworkRun:
 
     `run_id` owns its steps and names the artifact. `stopped` is why its search ended; `rounds` of
     measuring end to end, None for those of the settings. `programs` are those that are delivered
-    without a search.
+    without a search. `estimated_s` is what its tasks take together after the search; `impossible`
+    is why what is agreed cannot be met.
     """
 
     def __init__(self, fleet: LocalFleet, preparation: Preparation, run_id: str) -> None:
@@ -46,11 +47,13 @@ class NetworkRun:
         self.stopped = ""
         self.rounds: int | None = None
         self.programs: KnownPrograms | None = None
+        self.estimated_s: float | None = None
+        self.impossible = ""
         self._fleet = fleet
 
     @property
     def plan(self) -> JobPlan:
-        return PLANS[JobKind.BUILD if self.job is None else self.job.spec.kind]
+        return PLANS[JobKind.BUILD] if self.job is None else plan_of(self.job.spec)
 
     def committed(self) -> dict[StepKey, StepRun]:
         """The steps of its plan that are."""
@@ -120,6 +123,8 @@ class NetworkRun:
             self.stopped,
             self.rounds,
             self.programs,
+            self.estimated_s,
+            self.impossible,
         )
 
     def has_output(self, run: StepRun) -> bool:

@@ -198,6 +198,8 @@ class Session:
         target_latency_ms: float | None = None,
         trials_per_task: int | None = None,
         device_minutes: float | None = None,
+        speedup: float | None = None,
+        most_lost: float | None = None,
         profile_timeout_s: float | None = None,
         batch_size: int | None = None,
         transfer_learning: bool | None = None,
@@ -208,9 +210,15 @@ class Session:
     ) -> Self:
         """Search until the budget ends, then choose and verify each task's winner.
 
-        The budget is `trials` (of all tasks together), `trials_per_task`, `minutes` of tuning,
-        `device_minutes` of measuring candidates, and `target_latency_ms` of one inference:
-        whichever is reached first ends the search. Without any it is 1,000 trials.
+        The budget is `trials` (of all tasks together), `trials_per_task`, `minutes` of tuning and
+        `device_minutes` of measuring candidates: whichever is reached first ends the search.
+        Without any it is 1,000 trials.
+
+        Agreed may be `target_latency_ms` of an inference, a `speedup` over the source framework,
+        which is measured before the search, and `most_lost`: how far outputs may differ, as
+        `RunResult.difference` says. The search ends before its budget once the network has it:
+        where it is estimated to, it is compiled and measured, and searched further where it has
+        not. `RunResult.agreement` is what became of it.
 
         `profile_timeout_s` is the most seconds that one candidate may run, `batch_size` how many
         are measured in a round of a task, `transfer_learning=False` leaves out the records of other
@@ -233,6 +241,8 @@ class Session:
             target_latency_ms=target_latency_ms,
             trials_per_task=trials_per_task,
             device_minutes=device_minutes,
+            speedup=speedup,
+            most_lost=most_lost,
             profile_timeout_s=profile_timeout_s,
             batch_size=batch_size,
             transfer_learning=transfer_learning,

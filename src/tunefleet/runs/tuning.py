@@ -78,6 +78,8 @@ def tune(
     target_latency_ms: float | None = None,
     trials_per_task: int | None = None,
     device_minutes: float | None = None,
+    speedup: float | None = None,
+    most_lost: float | None = None,
     profile_timeout_s: float | None = None,
     batch_size: int | None = None,
     transfer_learning: bool | None = None,
@@ -106,9 +108,9 @@ def tune(
     Returns their outcomes in the order of `networks`, which are paths and names of the zoo; an
     error of one does not end the others. Each is a job of its own with its own run in the home of
     `context`, and the budget and settings that are given: `trials`, `minutes`,
-    `target_latency_ms`, `trials_per_task`, `device_minutes`, `profile_timeout_s`, `batch_size`,
-    `transfer_learning`, `settings` and `new_job` are as in `Session.autotune`, 1,000 trials
-    without a budget.
+    `target_latency_ms`, `trials_per_task`, `device_minutes`, `speedup`, `most_lost`,
+    `profile_timeout_s`, `batch_size`, `transfer_learning`, `settings` and `new_job` are as in
+    `Session.autotune`, 1,000 trials without a budget.
 
     `policy` (sequential, synchronous, interleaved, predictive) and `look_ahead` decide which stages
     run side by side. `priorities` and `deadlines_s` are by network, higher goes first and seconds
@@ -142,6 +144,8 @@ def tune(
         target_latency_ms=target_latency_ms,
         trials_per_task=trials_per_task,
         device_minutes=device_minutes,
+        speedup=speedup,
+        most_lost=most_lost,
         profile_timeout_s=profile_timeout_s,
         batch_size=batch_size,
         transfer_learning=transfer_learning,

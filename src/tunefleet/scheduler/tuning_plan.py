@@ -145,7 +145,7 @@ class TuningPlan:
     seconds, `now` the scheduler's time at which the job continues. With `first_model` one update
     comes before any round, to learn from the records of earlier jobs. Tasks of which a program is
     `verified` get their first rounds after the others. No round is opened
-    from `deadline` on, a time of the scheduler.
+    from `deadline` on, a time of the scheduler, nor once the tasks take `until_s` together.
     """
 
     def __init__(
@@ -160,10 +160,12 @@ class TuningPlan:
         now: float = 0.0,
         first_model: bool = False,
         deadline: float | None = None,
+        until_s: float | None = None,
         verified: Collection[str] = (),
     ) -> None:
         self._budget = budget
         self._deadline = deadline
+        self._until_s = until_s
         self._search = search
         self._began = now - elapsed_s
         self._now = now
@@ -228,10 +230,11 @@ class TuningPlan:
         spent = self._budget.spent(
             trials=self.trials + self._expected,
             seconds=self.elapsed_s(now),
-            latency_s=self.estimated_latency_s(),
             device_s=self.device_s,
         )
         lanes = [lane for lane in self.progress.values() if not lane.exhausted]
+        if not spent and self.reached:
+            return f"an estimated latency of {(self._until_s or 0.0) * 1e3:.3g} ms is reached"
         if not spent and lanes and all(map(self._has_its_trials, lanes)):
             return f"each task has its {self._budget.trials_per_task} trials"
         return spent
@@ -258,6 +261,12 @@ class TuningPlan:
     @property
     def trials(self) -> int:
         return sum(lane.trials for lane in self.progress.values())
+
+    @property
+    def reached(self) -> bool:
+        """Whether the estimate is as low as it has to be."""
+        latency_s, until_s = self.estimated_latency_s(), self._until_s
+        return latency_s is not None and until_s is not None and latency_s <= until_s
 
     @property
     def device_s(self) -> float:

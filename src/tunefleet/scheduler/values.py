@@ -24,6 +24,7 @@ ROLE_OF: dict[WorkKind, Role] = {
     StepKind.SPLIT: Role.HOST,
     StepKind.IMPORT: Role.HOST,
     StepKind.CHECK: Role.DEVICE,
+    StepKind.BASELINE: Role.DEVICE,
     StepKind.BUILD_FINALISTS: Role.HOST,
     StepKind.SELECT_WINNERS: Role.DEVICE,
     StepKind.COMPILE: Role.HOST,

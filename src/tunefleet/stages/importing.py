@@ -191,6 +191,7 @@ class _Outcome:
     remarks: tuple[Remark, ...]
     quantised: bool
     copies: SegmentCopies | None
+    lost: float
 
 
 def prepare_network(tasked: TaskedNetwork, target: Target, folder: Path) -> bool:
@@ -238,6 +239,7 @@ def import_and_prepare(spec: str, target: Target, folder: Path, options: ImportO
         _remarks(tasked, target),
         any(map(multiplies_bytes, tasked.tasks)),
         tasked.copies,
+        max(variant.lost for variant in tasked.variants),
     )
 
 
@@ -297,6 +299,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark,
         examples,
         outcome.quantised,
         outcome.copies,
+        outcome.lost,
     )
     return imported, outcome.remarks
 

@@ -78,7 +78,12 @@ def run(place: StageContext, request: StepRequest) -> tuple[Measured, tuple[Rema
         framework = prepared.imported.framework
         remarks.append(Remark(f"{framework} was measured on the CPU: it has no CUDA here"))
     measured = Measured(
-        tuple(comparisons), kernels, peak, expectation.checked.bandwidths, source_on_cpu=on_cpu
+        tuple(comparisons),
+        kernels,
+        peak,
+        expectation.checked.bandwidths,
+        source_on_cpu=on_cpu,
+        estimated_s=delivery.estimated_s,
     )
     return measured, tuple(remarks)
 

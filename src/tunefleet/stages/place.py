@@ -190,7 +190,8 @@ class Delivery:
 
     `run_id` owns them and names the artifact. Without a `job`, what is delivered are `programs`, or
     else the best records of earlier ones. `stopped` is why the search ended; `rounds` of measuring
-    end to end, None for those of the settings.
+    end to end, None for those of the settings. `estimated_s` is what the tasks took together at the
+    end of the search; `impossible` is why what is agreed cannot be met.
     """
 
     run_id: str
@@ -201,6 +202,8 @@ class Delivery:
     stopped: str = ""
     rounds: int | None = None
     programs: KnownPrograms | None = None
+    estimated_s: float | None = None
+    impossible: str = ""
 
 
 @dataclass(frozen=True, slots=True)

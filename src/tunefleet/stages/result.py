@@ -148,7 +148,7 @@ def build_result(place: Workplace, delivery: Delivery) -> RunResult:
     )
     if delivery.job is None:
         return _with_known(result, place, delivery, imported.tasks, verified)
-    return _with_search(result, place, delivery.job, imported.tasks)
+    return _with_search(result, place, delivery, delivery.job, imported)
 
 
 def _with_known(
@@ -177,9 +177,10 @@ def _with_known(
 
 
 def _with_search(
-    result: RunResult, place: Workplace, job: Job, tasks: tuple[WeightedTask, ...]
+    result: RunResult, place: Workplace, delivery: Delivery, job: Job, imported: Imported
 ) -> RunResult:
     """The result with what its job searched."""
+    tasks = imported.tasks
     store, trials = place.store, place.store.records.trials(job.job_id)
     rows = task_results(
         tasks,
@@ -195,7 +196,11 @@ def _with_search(
         job=job.job_id,
         budget=job.spec.budget,
         agreement=judge(
-            job.spec.agreement, result.measured_shapes, _difference(result), trials=len(trials)
+            job.spec.agreement,
+            result.measured_shapes,
+            _difference(result, imported.lost),
+            trials=len(trials),
+            impossible=delivery.impossible,
         ),
         trials=len(trials),
         failures=failures_by_kind(trials),
@@ -216,10 +221,12 @@ def _with_search(
     return replace(searched, warnings=warnings)
 
 
-def _difference(result: RunResult) -> float | None:
-    """How far what is delivered is from the source framework."""
+def _difference(result: RunResult, lost: float) -> float | None:
+    """How far what is delivered is from the source framework, and that from the network in float32
+    where it was quantised."""
     of = result.difference
-    return of.tuned if result.delivered == "tuned" else of.plain
+    difference = of.tuned if result.delivered == "tuned" else of.plain
+    return None if difference is None else max(difference, lost)
 
 
 def _committed(store: Store, delivery: Delivery) -> _Committed:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from tunefleet.core.stage import StageKey, StageKind, StageResult, StageRun
 from tunefleet.core.step import Remark, StepKind, StepResult, StepRun
 from tunefleet.stages import (
+    baseline,
     build,
     check,
     compile_,
@@ -35,6 +36,7 @@ STEPS: dict[StepKind, Callable[[StageContext, StepRequest], Made]] = {
     StepKind.SPLIT: importing.run_split,
     StepKind.IMPORT: importing.run,
     StepKind.CHECK: check.run,
+    StepKind.BASELINE: baseline.run,
     StepKind.BUILD_FINALISTS: winners.run_build,
     StepKind.SELECT_WINNERS: winners.run_select,
     StepKind.COMPILE: compile_.run,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tunefleet.core.job import NOTHING_TO_TUNE
-from tunefleet.core.step import Compiled, Remark, StepKind, Verified
+from tunefleet.core.step import Checked, Compiled, Remark, StepKind, Verified
 from tunefleet.errors import JobError
 from tunefleet.stages.agreement import difference_of
 from tunefleet.stages.check import running
@@ -57,8 +57,10 @@ def _verified(place: StageContext, request: StepRequest) -> tuple[Verified, tupl
         expectation.expected, module, expectation.inputs, ordered=checked.ordered,
         measure=checked.measure,
     )  # fmt: skip
-    if not difference <= checked.tolerance:
+    if not difference <= _tolerance(request, checked):
         why = f"the tuned module differs from the source framework by {difference:.1e}"
+        if difference <= checked.tolerance:
+            why += ", more than is agreed"
         return Verified(difference, why), (_told(why),)
     if not prepared.imported.tasks:
         return Verified(difference, NOTHING_TO_TUNE), ()
@@ -91,7 +93,14 @@ def _same(place: StageContext, request: StepRequest, recorded: Path) -> bool:
         )  # fmt: skip
     except JobError:
         return False
-    return difference <= checked.tolerance
+    return difference <= _tolerance(request, checked)
+
+
+def _tolerance(request: StepRequest, checked: Checked) -> float:
+    """What the check accepts, and no more than is agreed."""
+    job = request.delivery.job if request.delivery is not None else None
+    most = job.spec.agreed.most_lost if job is not None else None
+    return checked.tolerance if most is None else min(checked.tolerance, most)
 
 
 def _told(why: str) -> Remark:

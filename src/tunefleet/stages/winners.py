@@ -31,12 +31,14 @@ _DEFAULT_IN_REACH = 3.0
 #: mostly how long a call takes.
 _ONE_RUN_TELLS_S = 5e-3
 _CHECK_TIMEOUT_S = 120.0
+#: In the checks of a winner: how many trials of its task there were. Earlier versions do not say.
+_TRIALS = "trials"
 
 
 def run_build(place: StageContext, request: StepRequest) -> tuple[Finalists, tuple[Remark, ...]]:
     """Build the finalists of every task that has no winner yet, with the host's workers."""
     job = _job(request)
-    decided = place.store.records.winners(job.job_id)
+    decided = _decided(place, job)
     tasks = [w for w in place.store.work.tasks(job.job_id) if w.task.task_id not in decided]
     finalists = [(weighted, finalists_of(place, job, weighted)) for weighted in tasks]
     remarks: list[Remark] = []
@@ -76,7 +78,7 @@ def run_select(place: StageContext, request: StepRequest) -> tuple[Winners, tupl
     tasks = {w.task.task_id: w for w in store.work.tasks(job.job_id)}
     timeout = job.spec.settings.build.timeout_s
     weights = weights_of(list(tasks.values()), place.pool, timeout)
-    done = store.records.winners(job.job_id)
+    done = _decided(place, job)
     remarks: list[Remark] = []
     for index, (task_id, built, default) in enumerate(finalists.of_tasks):
         weighted = tasks[task_id]
@@ -98,6 +100,16 @@ def run_select(place: StageContext, request: StepRequest) -> tuple[Winners, tupl
             _decide(place, job, contest, len(built), remarks)
     won = sum(winner is not None for winner, _ in store.records.winners(job.job_id).values())
     return Winners(won), tuple(remarks)
+
+
+def _decided(place: StageContext, job: Job) -> set[str]:
+    """The tasks that have a winner, and no trials since then."""
+    store = place.store
+    return {
+        task_id
+        for task_id, (_, checks) in store.records.winners(job.job_id).items()
+        if (checks or {}).get(_TRIALS) in (None, len(store.records.trials(job.job_id, task_id)))
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +186,9 @@ def _decide(
     order = sorted(range(len(entries)), key=lambda i: latencies[i] or float("inf"))
     rejected: list[tuple[str, Failure]] = []
     winner: Trial | None = None
-    checks: dict[str, Any] = {"finalists": finalists, "default_s": None}
+    task_id = contest.weighted.task.task_id
+    trials = len(place.store.records.trials(job.job_id, task_id))
+    checks: dict[str, Any] = {"finalists": finalists, "default_s": None, _TRIALS: trials}
     for index in order:
         trial, packed, checked = entries[index]
         latency = latencies[index]
@@ -202,9 +216,7 @@ def _decide(
         winner = trial
         break
     checks["rejected"] = [[i, f.text] for i, f in rejected]
-    place.store.records.select_winner(
-        job.job_id, contest.weighted.task.task_id, winner, checks, rejected
-    )
+    place.store.records.select_winner(job.job_id, task_id, winner, checks, rejected)
 
 
 def _measured(

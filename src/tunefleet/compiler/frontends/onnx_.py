@@ -306,8 +306,9 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
         *([file.restamped] if file.restamped else []),
     )
     warnings = quantised.warnings if quantised else ()
+    lost = quantised.lost if quantised else 0.0
     return ImportedNetwork(
-        info, tidy(built.mod), reference, inputs, built.segments, notes, warnings, drawn=True
+        info, tidy(built.mod), reference, inputs, built.segments, notes, warnings, True, lost
     )
 
 
