@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from tunefleet.scheduler.durations import Replay
 from tunefleet.scheduler.mocks import lane_names, mock_fleet, mock_jobs
 from tunefleet.scheduler.policies import POLICIES
 from tunefleet.scheduler.simulator import simulate
-from tunefleet.scheduler.values import Resource, ResourceJoined, Role
+from tunefleet.scheduler.values import JobSubmitted, Resource, ResourceJoined, Role
 
 ROUND_S = sum(THESIS.values())
 PROFILE_S = THESIS[StageKind.PROFILE]
@@ -45,12 +46,15 @@ def test_many_lanes_are_bound_by_the_host() -> None:
 
 def test_more_hosts_leave_the_device_as_the_bound() -> None:
     bound = lower_bound(run("interleaved", [host("h0"), host("h1"), device()], jobs(4)))
-    assert (bound.seconds, bound.limit) == (pytest.approx(8 * PROFILE_S), "device")
+    before, after = THESIS[StageKind.SELECT] + THESIS[StageKind.BUILD], THESIS[StageKind.UPDATE]
+    least = before + 8 * PROFILE_S + after
+    assert (bound.seconds, bound.limit) == (pytest.approx(least), "device")
 
 
 def test_slots_count_as_so_many_hosts() -> None:
     bound = lower_bound(run("interleaved", [host(slots=3), device()], jobs(9)))
-    assert bound.seconds == pytest.approx(max(18 * HOST_S / 3, 18 * PROFILE_S))
+    before, after = THESIS[StageKind.SELECT] + THESIS[StageKind.BUILD], THESIS[StageKind.UPDATE]
+    assert bound.seconds == pytest.approx(max(18 * HOST_S / 3, before + 18 * PROFILE_S + after))
 
 
 def test_host_and_device_on_the_same_cores_add_up() -> None:
@@ -66,7 +70,8 @@ def test_only_the_machines_that_are_shared_add_up() -> None:
     work = 8 * HOST_S, 8 * PROFILE_S
     bound = lower_bound(run("interleaved", fleet, jobs(4)))
     # Host work counts half, profiles whole; at any moment at most 1.5 of it can run.
-    assert bound.seconds == pytest.approx(max(work[0] / 2, work[1], (work[0] / 2 + work[1]) / 1.5))
+    assert bound.seconds >= max(work[0] / 2, work[1], (work[0] / 2 + work[1]) / 1.5)
+    assert bound.seconds == pytest.approx(ROUND_S - PROFILE_S + work[1])
 
 
 def test_a_host_that_shares_cores_with_several_devices_is_counted_once() -> None:
@@ -92,6 +97,65 @@ def test_nothing_is_bound_by_nothing() -> None:
     assert lower_bound(run("interleaved", [host()], [])).seconds == 0.0
 
 
+def test_what_arrives_late_cannot_start_before() -> None:
+    mix = [job("early", {"e": 1}), *(at(1000.0, job(f"late{n}", {f"l{n}": 1})) for n in range(3))]
+    bound = lower_bound(run("interleaved", [host(), device()], mix))
+    before, after = THESIS[StageKind.SELECT] + THESIS[StageKind.BUILD], THESIS[StageKind.UPDATE]
+    least = 1000.0 + before + 3 * PROFILE_S + after
+    assert (bound.seconds, bound.limit) == (pytest.approx(least), "device")
+
+
+def at(moment: float, event: JobSubmitted) -> JobSubmitted:
+    return replace(event, at=moment)
+
+
+@settings(max_examples=100)
+@given(
+    rounds=st.lists(st.tuples(*[st.integers(1, 9)] * 4), min_size=2, max_size=3),
+    arrivals=st.lists(st.integers(0, 30), min_size=3, max_size=3),
+    fleet=st.sampled_from([(1, 1, False), (2, 1, False), (1, 2, False), (1, 1, True)]),
+)
+def test_no_schedule_beats_the_bound_of_jobs_that_arrive(
+    rounds: list[Any], arrivals: list[int], fleet: tuple[int, int, bool]
+) -> None:
+    """Against all schedules: in some order of the stages, each starts as early as it can."""
+    names = [(f"j{n}", f"t{n}") for n in range(len(rounds))]
+    replay = Replay({name: (r,) for name, r in zip(names, rounds, strict=True)})
+    jobs_of = mock_jobs(dict.fromkeys(names, 1))
+    mix = [at(moment, event) for moment, event in zip(arrivals, jobs_of, strict=False)]
+    hosts, devices, shared = fleet
+    found = simulate(
+        Scheduler(POLICIES["interleaved"]()), [*mock_fleet(hosts, devices, shared=shared), *mix],
+        replay,
+    )  # fmt: skip
+    free = ([0] * hosts, [0] * devices)
+    least = least_makespan(rounds, tuple(arrivals), (0,) * len(rounds), *free, shared)
+    assert lower_bound(found).seconds <= least <= found.makespan_s
+
+
+def least_makespan(
+    rounds: list[Any], ready: tuple[int, ...], done: tuple[int, ...],
+    hosts: list[int], devices: list[int], shared: bool,
+) -> int:  # fmt: skip
+    """The least end of lanes of one round that are `ready` at these times with so many stages
+    `done`, on resources that are free at the times given."""
+    ends = [moment for moment, count in zip(ready, done, strict=False) if count == 4]
+    found = []
+    for lane, count in enumerate(done):
+        if count == 4:
+            continue
+        places = [list(hosts), list(devices)]
+        of_role = places[STAGE_ORDER[count] is StageKind.PROFILE]
+        start = max(ready[lane], min(of_role))
+        of_role[of_role.index(min(of_role))] = end = start + rounds[lane][count]
+        if shared:
+            places = [[end], [end]]
+        later = tuple(end if n == lane else moment for n, moment in enumerate(ready))
+        counts = tuple(c + (n == lane) for n, c in enumerate(done))
+        found.append(least_makespan(rounds, later, counts, *places, shared))
+    return min(found) if found else max(ends)
+
+
 durations = st.floats(0.1, 9.0)
 recorded = st.lists(
     st.lists(st.tuples(*[durations] * 4), min_size=1, max_size=4), min_size=1, max_size=6
@@ -108,13 +172,24 @@ def fleets(draw: st.DrawFn) -> list[ResourceJoined]:
 
 
 @settings(max_examples=150)
-@given(lanes=recorded, fleet=fleets(), lookahead=st.booleans(), policy=st.sampled_from([*POLICIES]))
+@given(
+    lanes=recorded,
+    fleet=fleets(),
+    lookahead=st.booleans(),
+    policy=st.sampled_from([*POLICIES]),
+    arrivals=st.lists(st.floats(0.0, 30.0), min_size=6, max_size=6),
+)
 def test_no_policy_beats_the_bound(
-    lanes: list[Any], fleet: list[ResourceJoined], lookahead: bool, policy: str
+    lanes: list[Any],
+    fleet: list[ResourceJoined],
+    lookahead: bool,
+    policy: str,
+    arrivals: list[float],
 ) -> None:
     names = lane_names(-(-len(lanes) // 2), 2)[: len(lanes)]
     replay = Replay({n: tuple(rounds) for n, rounds in zip(names, lanes, strict=True)})
     mix = mock_jobs({n: len(r) for n, r in replay.lanes.items()}, lookahead=lookahead)
+    mix = [at(moment, event) for moment, event in zip(arrivals, mix, strict=False)]
     found = simulate(Scheduler(POLICIES[policy]()), [*fleet, *mix], replay)
     assert len(found.spans) == 4 * sum(map(len, lanes))
     assert found.makespan_s >= lower_bound(found).seconds * (1 - 1e-9)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from tunefleet.core.stage import STAGE_ORDER, StageKind, WorkKind
 from tunefleet.scheduler.durations import LaneName
 from tunefleet.scheduler.lanes import Pool
-from tunefleet.scheduler.simulator import Simulation
+from tunefleet.scheduler.simulator import Simulation, Span
 from tunefleet.scheduler.values import Resource, Role
 
 
@@ -30,24 +31,118 @@ class Waiting:
 
 
 def lower_bound(simulation: Simulation) -> Bound:
-    """The maximum of: the work of each pool divided over its resources, the work of pools that
-    share units, and the sequence of stages of each lane."""
-    work = _work(simulation)
+    """The maximum of: the sequence of stages of each lane after its arrival, and for pools, and for
+    groups of pools that share units, the time that the work of some lanes takes there.
+
+    The latter counts arrivals. Let S be lanes, `head` a time before which none of their stages can
+    start on the pools, and `tail` seconds that each of these lanes still takes after its last stage
+    there. All stages of S on the pools run between `head` and the makespan less `tail`. By
+    `_pool_seconds` that takes at least the seconds of their work when all resources are theirs, so
+    head + seconds + tail is a bound for any S. S are the lanes whose head is at least a given one,
+    for each lane's head, and those whose tail is at least a given one, for each lane's tail. The
+    first kind says that the work of the jobs that come last cannot start before they come; all
+    lanes together are of both kinds.
+    """
     resources = list(simulation.resources.values())
+    lanes = _lanes(simulation)
     bounds = [Bound(0.0, "nothing")]
-    for pools in _groups(resources, work):
+    for pools in _groups(resources, dict.fromkeys(p for lane in lanes for p in lane.work)):
         name = " + ".join(sorted({kind for _, kind in pools}))
-        bounds.append(Bound(_pool_seconds(pools, work, resources), name))
-    bounds += [Bound(end, f"lane {task}") for (_, task), end in _lane_ends(simulation).items()]
+        occupations = [o for lane in lanes if (o := _occupation(lane, pools)) is not None]
+        seconds = _pool_seconds(pools, resources)
+        bounds += [Bound(end, name) for end in _ends(occupations, seconds)]
+    bounds += [Bound(lane.arrival + lane.length, f"lane {lane.task_id}") for lane in lanes]
     return max(bounds, key=lambda bound: bound.seconds)
 
 
-def _work(simulation: Simulation) -> dict[Pool, float]:
-    work: dict[Pool, float] = {}
+@dataclass(frozen=True, slots=True)
+class _LaneWork:
+    """What a lane ran. `first` and `last` are the pools and seconds of the stages of its first and
+    last round in order, or empty where the round is not complete; `length` is its duration if it
+    never waited."""
+
+    task_id: str
+    arrival: float
+    work: Mapping[Pool, float]
+    first: Sequence[tuple[Pool, float]]
+    last: Sequence[tuple[Pool, float]]
+    length: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Occupation:
+    """The work of a lane on some pools, between `head`, a time, and `tail`, seconds before the
+    lane's end."""
+
+    head: float
+    tail: float
+    work: Mapping[Pool, float]
+
+
+def _lanes(simulation: Simulation) -> list[_LaneWork]:
+    spans: dict[LaneName, list[Span]] = {}
     for span in simulation.spans:
-        pool = _pool(simulation.resources[span.resource_id])
-        work[pool] = work.get(pool, 0.0) + span.end - span.start
-    return work
+        spans.setdefault((span.key.job_id, span.key.task_id), []).append(span)
+    return [_lane(simulation, *name, of_lane) for name, of_lane in spans.items()]
+
+
+def _lane(simulation: Simulation, job_id: str, task_id: str, spans: Sequence[Span]) -> _LaneWork:
+    submitted = simulation.submitted[job_id]
+    work: dict[Pool, float] = {}
+    seconds: dict[tuple[int, WorkKind], float] = {}
+    pool_of: dict[WorkKind, Pool] = {}
+    for span in spans:
+        pool = pool_of[span.kind] = _pool(simulation.resources[span.resource_id])
+        took = span.end - span.start
+        work[pool] = work.get(pool, 0.0) + took
+        stage = (span.key.iteration, span.kind)
+        seconds[stage] = seconds.get(stage, 0.0) + took
+    order = submitted.request.order
+
+    def round_of(iteration: int) -> list[tuple[Pool, float]]:
+        complete = all((iteration, kind) in seconds for kind in order)
+        return [(pool_of[k], seconds[iteration, k]) for k in order] if complete else []
+
+    iterations = {iteration for iteration, _ in seconds}
+    length = _with_lookahead if job_id in simulation.lookahead else _in_sequence
+    return _LaneWork(
+        task_id=task_id,
+        arrival=submitted.at,
+        work=work,
+        first=round_of(min(iterations)),
+        last=round_of(max(iterations)),
+        length=length(seconds),
+    )
+
+
+def _occupation(lane: _LaneWork, pools: Collection[Pool]) -> _Occupation | None:
+    """A lane's part in the work of pools, if it has one. With look-ahead too, no stage starts
+    before the earlier ones of the first round are done, or ends after those that follow it in the
+    last one: stages of one kind follow each other."""
+    work = {pool: lane.work[pool] for pool in pools if pool in lane.work}
+    if not work:
+        return None
+    head = lane.arrival + _seconds_until(lane.first, pools)
+    return _Occupation(head, _seconds_until(lane.last[::-1], pools), work)
+
+
+def _seconds_until(stages: Sequence[tuple[Pool, float]], pools: Collection[Pool]) -> float:
+    """The seconds of the stages before the first one on the pools."""
+    return sum(s for _, s in takewhile(lambda stage: stage[0] not in pools, stages))
+
+
+def _ends(
+    occupations: Sequence[_Occupation], seconds: Callable[[Mapping[Pool, float]], float]
+) -> Iterator[float]:
+    """A bound for each set of lanes; see `lower_bound`."""
+    for by_head in (True, False):
+        work: dict[Pool, float] = {}
+        head = tail = math.inf
+        for lane in sorted(occupations, key=lambda o: -(o.head if by_head else o.tail)):
+            for pool, took in lane.work.items():
+                work[pool] = work.get(pool, 0.0) + took
+            head, tail = min(head, lane.head), min(tail, lane.tail)
+            yield head + seconds(work) + tail
 
 
 def _pool(resource: Resource) -> Pool:
@@ -55,9 +150,9 @@ def _pool(resource: Resource) -> Pool:
 
 
 def _pool_seconds(
-    pools: Sequence[Pool], work: Mapping[Pool, float], resources: Sequence[Resource]
-) -> float:
-    """The minimum number of seconds for the work of some pools.
+    pools: Sequence[Pool], resources: Sequence[Resource]
+) -> Callable[[Mapping[Pool, float]], float]:
+    """A function from the work of some pools to the least seconds that it takes.
 
     Weight each stage by the share of its pool that it occupies. Stages that run together never
     have a total weight above `most`, so the sum of all weighted seconds divided by it is a bound.
@@ -66,14 +161,14 @@ def _pool_seconds(
     slots = {p: _most([r for r in of_pools if _pool(r) == p], dict.fromkeys(pools, 1.0))
              for p in pools}  # fmt: skip
     most = _most(of_pools, {p: 1.0 / slots[p] for p in pools})
-    return sum(work[p] / slots[p] for p in pools) / most
+    return lambda work: sum(seconds / slots[p] for p, seconds in work.items()) / most
 
 
-def _groups(resources: Sequence[Resource], work: Mapping[Pool, float]) -> Iterator[list[Pool]]:
+def _groups(resources: Sequence[Resource], working: Collection[Pool]) -> Iterator[list[Pool]]:
     """Each pool with work, and each group of pools whose resources share units."""
-    yield from ([pool] for pool in work)
+    yield from ([pool] for pool in working)
     linked: list[set[Pool]] = []
-    for machine in _machines([r for r in resources if _pool(r) in work]):
+    for machine in _machines([r for r in resources if _pool(r) in working]):
         group = {_pool(r) for r in machine}
         for other in [g for g in linked if g & group]:
             linked.remove(other)
@@ -115,21 +210,6 @@ def _rivals(resource: Resource, machine: Sequence[Resource]) -> int:
 
 def _exclude(one: Resource, other: Resource) -> bool:
     return bool(one.units & other.units) and not (one.shareable and other.shareable)
-
-
-def _lane_ends(simulation: Simulation) -> dict[LaneName, float]:
-    """The end of each lane if it never waited."""
-    seconds: dict[LaneName, dict[tuple[int, WorkKind], float]] = {}
-    for span in simulation.spans:
-        key = span.key
-        of_lane = seconds.setdefault((key.job_id, key.task_id), {})
-        stage = (key.iteration, key.kind)
-        of_lane[stage] = of_lane.get(stage, 0.0) + span.end - span.start
-    ends = {}
-    for (job, task), of_lane in seconds.items():
-        length = _with_lookahead if job in simulation.lookahead else _in_sequence
-        ends[job, task] = simulation.submitted[job].at + length(of_lane)
-    return ends
 
 
 def _in_sequence(seconds: Mapping[tuple[int, WorkKind], float]) -> float:

@@ -1,0 +1,259 @@
+"""Jobs that arrive at random moments at a running scheduler, under each policy.
+
+Three parts, in the simulator, on fleets of 1, 2 and 4 devices with as many hosts:
+
+- arrivals: eight jobs of recorded rounds (recorded_rounds.py) of one owner; makespan over a bound
+  that counts the arrivals (scheduler/bounds.py), mean time from a job's arrival to its result.
+- deadlines: three of the eight have one. A relaxation says where any schedule could meet all.
+- owners: three owners, one with many jobs, one with a single one, one whose job has a higher
+  priority; shares of the device time while all have jobs, against shares by priority.
+
+    .venv/bin/python benchmarks/arrivals.py --json out.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import common
+import recorded_rounds
+
+JOBS = 8
+DEVICES = (1, 2, 4)
+MOST_LANES = 8
+POLICIES = ("sequential", "synchronous", "interleaved", "predictive")
+#: Arrivals follow each other at this share of the time that the fleet takes for a job in the mean.
+LOAD = 0.5
+#: Jobs with a deadline, and the factors of the least time of each alone within which it is due.
+DUE, FACTORS = 3, (1.2, 3.0)
+#: Priority and number of jobs of each owner.
+OWNERS = {"many": (0, 5), "one": (0, 1), "urgent": (1, 1)}
+#: Tasks of each owner's job, and rounds of a task: enough that every owner can use its share.
+OWNED_LANES, OWNED_ROUNDS = 8, 30
+
+
+def main(options: argparse.Namespace) -> int:
+    started = time.time()
+    if not options.data.is_dir():
+        raise common.Skip(f"no recorded rounds: {options.data} is missing")
+    sources = recorded_rounds.load(options.data)
+    draws = 2 if options.quick else options.draws
+    rows: list[dict[str, Any]] = []
+    checks: list[common.Check] = []
+    runs: dict[int, dict[str, Any]] = {}
+    for devices in DEVICES:
+        of_arrivals = [arrivals(sources, devices, seed) for seed in range(draws)]
+        of_deadlines = [deadlines(sources, devices, seed) for seed in range(draws)]
+        of_owners = [owners(sources, devices, seed) for seed in range(draws)]
+        runs[devices] = {"arrivals": of_arrivals, "deadlines": of_deadlines, "owners": of_owners}
+        rows += summary(devices, of_arrivals, of_deadlines, of_owners)
+        checks += checked(devices, of_arrivals, of_deadlines, of_owners)
+        common.table(rows[-len(POLICIES) :], list(rows[0]))
+        print(flush=True)
+    figures = {"rows": rows, "runs": runs, "draws": draws}
+    return common.finish("arrivals", started, figures, checks, options.json)
+
+
+def random_jobs(sources: Any, devices: int, seed: int) -> tuple[Any, list[Any]]:
+    """Durations, and jobs with the moments at which they arrive: random, at a rate that keeps the
+    fleet busy."""
+    from tunefleet.scheduler.durations import Replay
+    from tunefleet.scheduler.mocks import mock_jobs
+
+    rng = random.Random(f"{seed}/{devices}")
+    lanes = {
+        (f"job{number}", f"job{number}.task{index}"): tuple(rounds)
+        for number in range(JOBS)
+        for index, rounds in enumerate(recorded_rounds.random_job(rng, sources, MOST_LANES))
+    }
+    per_job_s = max(
+        sum(r[0] + r[1] + r[3] for rounds in lanes.values() for r in rounds),
+        sum(r[2] for rounds in lanes.values() for r in rounds),
+    ) / (JOBS * devices)
+    at, submitted = 0.0, []
+    for event in mock_jobs({name: len(rounds) for name, rounds in lanes.items()}):
+        submitted.append(replace(event, at=at))
+        at += rng.expovariate(1 / (LOAD * per_job_s))
+    return Replay(lanes), submitted
+
+
+def simulated(policy: str, durations: Any, submitted: Sequence[Any], devices: int) -> Any:
+    """Plans remember what they opened: each simulation gets new ones."""
+    from tunefleet.scheduler.core import Scheduler
+    from tunefleet.scheduler.mocks import mock_fleet
+    from tunefleet.scheduler.plan import FixedPlan
+    from tunefleet.scheduler.policies import POLICIES as policies
+    from tunefleet.scheduler.simulator import simulate
+
+    anew = []
+    for event in submitted:
+        plan = event.request.plan
+        rounds = {task_id: int(plan.rounds_left(task_id)) for task_id in plan.lanes()}
+        anew.append(replace(event, request=replace(event.request, plan=FixedPlan(rounds))))
+    return simulate(
+        Scheduler(policies[policy]()), [*mock_fleet(devices, devices), *anew], durations
+    )
+
+
+def arrivals(sources: Any, devices: int, seed: int) -> dict[str, Any]:
+    """Makespan over the bound and mean seconds to a result, by policy. The bound is that of lanes
+    that look ahead: no schedule is shorter, whatever the policy."""
+    from tunefleet.scheduler import bounds
+
+    durations, submitted = random_jobs(sources, devices, seed)
+    found = {p: simulated(p, durations, submitted, devices) for p in POLICIES}
+    bound = bounds.lower_bound(found["predictive"])
+    return {
+        "limit": bound.limit.split()[0],
+        "makespan": {p: s.makespan_s / bound.seconds for p, s in found.items()},
+        "mean_s": {p: mean(bounds.completion_s(s).values()) for p, s in found.items()},
+    }
+
+
+def deadlines(sources: Any, devices: int, seed: int) -> dict[str, Any]:
+    """Whether any schedule could meet all deadlines, as far as a relaxation says, and how many of
+    them each policy meets."""
+    durations, submitted = random_jobs(sources, devices, seed)
+    rng = random.Random(f"{seed}/{devices}/deadlines")
+    alone = {
+        event.request.job_id: least_seconds(durations, [replace(event, at=0.0)], devices)
+        for event in submitted
+    }
+    for index in rng.sample(range(JOBS), DUE):
+        event = submitted[index]
+        due = event.at + rng.uniform(*FACTORS) * alone[event.request.job_id]
+        submitted[index] = replace(event, request=replace(event.request, deadline=due))
+    due_by = {e.request.job_id: e.request.deadline for e in submitted if e.request.deadline}
+    met = {}
+    for policy in POLICIES:
+        ends = simulated(policy, durations, submitted, devices).finished_at
+        met[policy] = sum(ends[job_id] <= due for job_id, due in due_by.items())
+    return {"possible": possible(durations, submitted, devices), "met": met}
+
+
+def possible(durations: Any, submitted: Sequence[Any], devices: int) -> bool:
+    """False where no schedule meets all deadlines: jobs that arrive from some moment on and are due
+    by some other one take longer than lies between, even if they have the fleet alone."""
+    due = [event for event in submitted if event.request.deadline is not None]
+    for begin in {event.at for event in due}:
+        for end in {event.request.deadline for event in due}:
+            inside = [e for e in due if e.at >= begin and e.request.deadline <= end]
+            if inside and least_seconds(durations, inside, devices) > end:
+                return False
+    return True
+
+
+def least_seconds(durations: Any, submitted: Sequence[Any], devices: int) -> float:
+    """The bound of some jobs alone on the fleet."""
+    from tunefleet.scheduler import bounds
+
+    return bounds.lower_bound(simulated("predictive", durations, submitted, devices)).seconds
+
+
+def owners(sources: Any, devices: int, seed: int) -> dict[str, dict[str, float]]:
+    """By policy, each owner's share of the device time over its fair one, while all have jobs."""
+    from tunefleet.scheduler.durations import THESIS, Spread
+    from tunefleet.scheduler.plan import FixedPlan
+    from tunefleet.scheduler.values import JobRequest, JobSubmitted
+
+    submitted = [
+        JobSubmitted(0.0, JobRequest(
+            f"{owner}{number}",
+            FixedPlan({f"{owner}{number}.task{lane}": OWNED_ROUNDS for lane in range(OWNED_LANES)}),
+            user=owner, priority=priority,
+        ))
+        for owner, (priority, jobs) in OWNERS.items() for number in range(jobs)
+    ]  # fmt: skip
+    weights = {owner: 2.0**priority for owner, (priority, _) in OWNERS.items()}
+    durations = Spread(THESIS.seconds, 0.5, 0.5, seed)
+    found = {}
+    for policy in POLICIES:
+        simulation = simulated(policy, durations, submitted, devices)
+        owner_of = {e.request.job_id: e.request.user for e in submitted}
+        until = min(
+            max(end for job, end in simulation.finished_at.items() if owner_of[job] == owner)
+            for owner in OWNERS
+        )
+        used = dict.fromkeys(OWNERS, 0.0)
+        for span in simulation.spans:
+            if span.resource_id.startswith("device"):
+                used[owner_of[span.key.job_id]] += max(0.0, min(span.end, until) - span.start)
+        whole, fair = sum(used.values()), sum(weights.values())
+        found[policy] = {o: used[o] / whole / (weights[o] / fair) for o in OWNERS}
+    return found
+
+
+def mean(values: Any) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed)
+
+
+def summary(
+    devices: int,
+    of_arrivals: Sequence[Any],
+    of_deadlines: Sequence[Any],
+    of_owners: Sequence[Any],
+) -> list[dict[str, Any]]:
+    from tunefleet.core.statistics import median
+
+    can = [d for d in of_deadlines if d["possible"]]
+    rows = []
+    for policy in POLICIES:
+        makespans = [a["makespan"][policy] for a in of_arrivals]
+        shares = [of[policy] for of in of_owners]
+        rows.append({
+            "devices": devices,
+            "policy": policy,
+            "makespan / bound": median(makespans),
+            "worst": max(makespans),
+            "mean time / best other": median([to_others(a, policy) for a in of_arrivals]),
+            "worst ": max(to_others(a, policy) for a in of_arrivals),
+            "deadlines met": f"{sum(d['met'][policy] for d in can)} of {DUE * len(can)}",
+            "least share / fair": min(min(of.values()) for of in shares),
+            "most": max(max(of.values()) for of in shares),
+        })  # fmt: skip
+    return rows
+
+
+def to_others(run: Mapping[str, Any], policy: str) -> float:
+    """A policy's mean time to a result over that of the best other one."""
+    times: dict[str, float] = run["mean_s"]
+    return times[policy] / min(seconds for name, seconds in times.items() if name != policy)
+
+
+def checked(
+    devices: int,
+    of_arrivals: Sequence[Any],
+    of_deadlines: Sequence[Any],
+    of_owners: Sequence[Any],
+) -> list[common.Check]:
+    from tunefleet.core.statistics import median
+
+    name = f"predictive, {devices} device{'s' if devices > 1 else ''}"
+    makespan = median([a["makespan"]["predictive"] for a in of_arrivals])
+    time_to_result = median([to_others(a, "predictive") for a in of_arrivals])
+    can = [d for d in of_deadlines if d["possible"]]
+    missed = sum(DUE - d["met"]["predictive"] for d in can)
+    unfair = max(abs(s - 1) for of in of_owners for s in of["predictive"].values())
+    return [
+        common.at_most(f"{name}: makespan over the bound, median", makespan, 1.10, "condition"),
+        common.at_most(f"{name}: mean time to result over the best other policy, median",
+                       time_to_result, 1.00, "condition"),
+        common.at_most(f"{name}: deadlines missed where a relaxation allows them, of "
+                       f"{DUE * len(can)}", missed, 0, "condition"),
+        common.at_most(f"{name}: farthest from a fair share of device time", unfair, 0.10,
+                       "condition"),
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    made = common.parser("Jobs that arrive at a running scheduler.")
+    made.add_argument("--data", type=Path, default=common.DATA)
+    made.add_argument("--draws", type=int, default=20)
+    common.run(main, made)
