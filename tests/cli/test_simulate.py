@@ -45,6 +45,14 @@ def test_a_shared_machine_takes_the_sum_of_both_sides(invoke: Invoke) -> None:
     assert found["policies"][0]["lower_bound_s"] == pytest.approx(40 * 91.8)
 
 
+def test_where_interference_is_allowed_all_jobs_run_the_same_stage_at_once(invoke: Invoke) -> None:
+    asked = ("simulate", "--policy", "synchronous", "--allow-interference")
+    found = figures(invoke(*asked, "--json", "-"))
+    assert found["interference"] is True
+    assert found["policies"][0]["makespan_s"] == pytest.approx(10 * 91.8)
+    assert "what they do to each other is not simulated" in invoke(*asked).out
+
+
 def test_the_spread_is_the_same_for_the_same_seed(invoke: Invoke) -> None:
     def makespan(*arguments: str) -> float:
         found = figures(invoke("simulate", "--json", "-", *arguments))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from tests.scheduler.mock import THESIS, device, host, job, run
 from tunefleet.core.stage import StageKind
+from tunefleet.scheduler.mocks import mock_fleet
 from tunefleet.scheduler.policies import POLICIES
 from tunefleet.scheduler.simulator import Simulation
 
@@ -64,6 +66,15 @@ def test_sequential_and_synchronous_never_mix_what_they_keep_apart() -> None:
         starts = [s.start for s in together.spans if s.kind is kind]
         assert len(starts) == 6
         assert len(set(starts)) == 3
+
+
+def test_synchronous_runs_a_stage_of_all_jobs_at_once_on_resources_that_may_be_shared() -> None:
+    """Listing 4 of the thesis: full interference, for jobs that are equal."""
+    fleet = [event.resource for event in mock_fleet(1, 1, shared=True, at_once=3)]
+    found = run("synchronous", fleet, [job(name, {name: 4}) for name in "abc"])
+    starts = Counter((span.kind, span.start) for span in found.spans)
+    assert set(starts.values()) == {3}
+    assert found.makespan_s == pytest.approx(4 * ROUND_S)
 
 
 def test_a_higher_priority_goes_first_and_the_lower_is_not_starved() -> None:

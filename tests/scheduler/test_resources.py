@@ -17,6 +17,7 @@ FLEET = (
     host("slots", "c", slots=2),
     device("d0", "a"),
     device("d1", "c"),
+    Resource("may be shared", Role.DEVICE, "device", frozenset({"c"}), True, 2),
     Resource("both", Role.DEVICE, "wide", frozenset({"a", "b", "c"})),
 )
 STAGE: Any = object()

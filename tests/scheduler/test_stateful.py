@@ -36,19 +36,22 @@ from tunefleet.scheduler.values import (
     TimerFired,
 )
 
-#: One shared set of cores, cores of its own for each, and a host with two slots.
+#: One shared set of cores, cores of its own for each, a host with two slots, and a device that may
+#: be shared with it.
 MACHINES = (
     Resource("host-shared", Role.HOST, "host", frozenset({"c0", "c1"})),
     Resource("device-shared", Role.DEVICE, "device", frozenset({"c0", "c1"})),
     Resource("host-own", Role.HOST, "host", frozenset({"c2"})),
     Resource("device-own", Role.DEVICE, "device", frozenset({"c3"})),
     Resource("host-slots", Role.HOST, "host", frozenset({"c3", "c4"}), True, 2),
+    Resource("device-slots", Role.DEVICE, "device", frozenset({"c4", "c5"}), True, 2),
 )
 
 
 class SchedulerMachine(RuleBasedStateMachine):
     @initialize(
-        policy=st.sampled_from(sorted(POLICIES)), machines=st.sets(st.sampled_from(range(5)))
+        policy=st.sampled_from(sorted(POLICIES)),
+        machines=st.sets(st.sampled_from(range(len(MACHINES)))),
     )
     def start(self, policy: str, machines: set[int]) -> None:
         self.core = Scheduler(POLICIES[policy]())
@@ -127,7 +130,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def expire(self, data: st.DataObject) -> None:
         self.send(LeaseExpired(self.now, data.draw(st.sampled_from(sorted(self.running)))))
 
-    @rule(index=st.sampled_from(range(5)))
+    @rule(index=st.sampled_from(range(len(MACHINES))))
     def join_again(self, index: int) -> None:
         self.join(index)
 
@@ -169,7 +172,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """With every machine back and nothing failing, every job comes to its end."""
         if not hasattr(self, "core"):
             return
-        for index in range(5):
+        for index in range(len(MACHINES)):
             self.join(index)
         for job_id in list(self.core.jobs):
             self.send(JobResumed(self.now, job_id))

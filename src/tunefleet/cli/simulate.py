@@ -79,6 +79,13 @@ def simulate(
     shared: Annotated[
         bool, typer.Option("--shared", help="Host and device of a number are one machine.")
     ] = False,
+    allow_interference: Annotated[
+        bool,
+        typer.Option(
+            "--allow-interference",
+            help="Stages of all jobs may run on a resource at once, as fast as alone.",
+        ),
+    ] = False,
     gantt: Annotated[
         str | None,
         typer.Option(metavar="OUT", callback=drawing, help="Draw it: .png, .svg or .html."),
@@ -94,8 +101,9 @@ def simulate(
         raise InputError("--gantt draws one policy", cure="give --policy once")
     seconds, mix = _mix(durations, spread, seed, (jobs, lanes, rounds))
     hosts = devices if hosts is None else hosts
+    at_once = len({job for job, _ in mix}) if allow_interference else 1
     simulations = {
-        name: _simulated(name, seconds, mix, (hosts, devices), shared, look_ahead)
+        name: _simulated(name, seconds, mix, (hosts, devices), shared, look_ahead, at_once)
         for name in policy
     }
     figures = {
@@ -106,6 +114,7 @@ def simulate(
         "hosts": hosts,
         "devices": devices,
         "shared": shared,
+        "interference": allow_interference,
         "policies": [_figures(name, simulation) for name, simulation in simulations.items()],
     }
     if gantt is not None:
@@ -174,13 +183,14 @@ def _simulated(
     counts: tuple[int, int],
     shared: bool,
     look_ahead: bool | None,
+    at_once: int,
 ) -> Simulation:
     from tunefleet.scheduler.core import Scheduler
     from tunefleet.scheduler.mocks import mock_fleet, mock_jobs
     from tunefleet.scheduler.policies import POLICIES
     from tunefleet.scheduler.simulator import simulate as run
 
-    fleet = mock_fleet(*counts, shared=shared)
+    fleet = mock_fleet(*counts, shared=shared, at_once=at_once)
     arrivals: list[Event] = [*fleet, *mock_jobs(mix, lookahead=look_ahead)]
     return run(Scheduler(POLICIES[policy]()), arrivals, seconds)
 
@@ -243,7 +253,13 @@ def _in_words(figures: dict[str, Any]) -> str:
     near = "no policy can end earlier" if beyond < 5e-4 else f"{beyond:.1%} above the least"
     limit = one_line(best["limit"])
     reason = limit if limit.startswith("lane ") else f"the work of {limit}"
-    return f"{best['policy']} {end}, {near}; what limits is {reason}"
+    text = f"{best['policy']} {end}, {near}; what limits is {reason}"
+    if figures["interference"]:
+        text += (
+            "\nstages of all jobs ran on a resource at once, each as fast as alone: what they do "
+            "to each other is not simulated"
+        )
+    return text
 
 
 def _draw(path: str, simulation: Simulation, figures: dict[str, Any]) -> None:

@@ -9,16 +9,24 @@ from tunefleet.scheduler.plan import FixedPlan
 from tunefleet.scheduler.values import JobRequest, JobSubmitted, Resource, ResourceJoined, Role
 
 
-def mock_fleet(hosts: int, devices: int, *, shared: bool = False) -> list[ResourceJoined]:
+def mock_fleet(
+    hosts: int, devices: int, *, shared: bool = False, at_once: int = 1
+) -> list[ResourceJoined]:
     """Resources that join at time 0. Each is on a separate machine; with `shared`, the host and the
-    device with equal index are on the same machine."""
+    device with equal index are on the same machine. With `at_once` above 1, so many stages run
+    together on each resource."""
+    may_share = at_once > 1
     apart = "" if shared else "host of "
     resources = [
-        Resource(f"host{i}", Role.HOST, "host", frozenset({f"{apart}machine{i}"}))
+        Resource(
+            f"host{i}", Role.HOST, "host", frozenset({f"{apart}machine{i}"}), may_share, at_once
+        )
         for i in range(hosts)
     ]
     resources += [
-        Resource(f"device{i}", Role.DEVICE, "device", frozenset({f"machine{i}"}))
+        Resource(
+            f"device{i}", Role.DEVICE, "device", frozenset({f"machine{i}"}), may_share, at_once
+        )
         for i in range(devices)
     ]
     return [ResourceJoined(0.0, resource) for resource in resources]

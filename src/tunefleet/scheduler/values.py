@@ -40,7 +40,8 @@ class Resource:
 
     `kind` is what a lane requests: the kind of host, or the exact identity of the device.
     Two stages whose units intersect never run together unless both resources are `shareable`;
-    `slots` is the number of stages that may run at once on a shareable resource.
+    `slots` is the number of stages that may run at once on a shareable resource. A device is
+    shareable only where an experiment is about what stages do to each other.
     """
 
     resource_id: str
@@ -53,8 +54,6 @@ class Resource:
     def __post_init__(self) -> None:
         if self.slots < 1 or (self.slots > 1 and not self.shareable):
             raise ValueError(f"{self.resource_id}: {self.slots} slots need a shareable resource")
-        if self.role is Role.DEVICE and self.shareable:
-            raise ValueError(f"{self.resource_id}: a device cannot be shareable")
 
 
 @dataclass(frozen=True, slots=True)
