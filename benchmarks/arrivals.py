@@ -191,7 +191,7 @@ def owners(sources: Any, devices: int, seed: int) -> dict[str, dict[str, float]]
 
 def mean(values: Any) -> float:
     listed = list(values)
-    return sum(listed) / len(listed)
+    return float(sum(listed) / len(listed))
 
 
 def summary(

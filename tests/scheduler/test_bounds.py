@@ -128,8 +128,10 @@ def test_no_schedule_beats_the_bound_of_jobs_that_arrive(
         Scheduler(POLICIES["interleaved"]()), [*mock_fleet(hosts, devices, shared=shared), *mix],
         replay,
     )  # fmt: skip
-    free = ([0] * hosts, [0] * devices)
-    least = least_makespan(rounds, tuple(arrivals), (0,) * len(rounds), *free, shared)
+    free_hosts, free_devices = [0] * hosts, [0] * devices
+    least = least_makespan(
+        rounds, tuple(arrivals), (0,) * len(rounds), free_hosts, free_devices, shared
+    )
     assert lower_bound(found).seconds <= least <= found.makespan_s
 
 
@@ -152,7 +154,7 @@ def least_makespan(
             places = [[end], [end]]
         later = tuple(end if n == lane else moment for n, moment in enumerate(ready))
         counts = tuple(c + (n == lane) for n, c in enumerate(done))
-        found.append(least_makespan(rounds, later, counts, *places, shared))
+        found.append(least_makespan(rounds, later, counts, places[0], places[1], shared))
     return min(found) if found else max(ends)
 
 
