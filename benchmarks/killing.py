@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -135,7 +136,8 @@ class Command:
         words = text.split()
         if words[:1] == ["job"] and words[2:3] and words[2] in ("resumed:", "started:"):
             self.resumed[words[1]] = words[2] == "resumed:"
-        phase = "search" if text == "tune" else text
+        said = re.fullmatch(r"phase \d+ of \d+: ([a-z ]+?)(?:, [\d:]+)?", text)
+        phase = "" if said is None else "search" if said[1] == "tune" else said[1]
         if phase in PHASES:
             self.phase[network] = phase
             # Two steps are one phase: it began with the first.
