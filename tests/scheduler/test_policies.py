@@ -109,6 +109,32 @@ def test_users_get_fair_shares() -> None:
     assert found.finished_at["one"] < 0.35 * found.makespan_s
 
 
+def test_owners_share_the_device_by_priority_whatever_the_number_of_their_jobs() -> None:
+    owners = {"many": (0, 5), "one": (0, 1), "urgent": (1, 1)}
+    jobs = [
+        job(f"{owner}{n}", {f"{owner}{n}{lane}": 30 for lane in "abcdefgh"}, user=owner,
+            priority=priority)
+        for owner, (priority, count) in owners.items()
+        for n in range(count)
+    ]  # fmt: skip
+    found = run("predictive", [host("h0"), host("h1"), device("d0"), device("d1")], jobs)
+    until = min(found.finished_at["one0"], found.finished_at["urgent0"])
+    used = {
+        owner: sum(
+            span.end - span.start
+            for span in found.spans
+            if span.kind is StageKind.PROFILE
+            and span.end <= until
+            and span.key.job_id.startswith(owner)
+        )
+        for owner in owners
+    }
+    whole = sum(used.values())
+    assert used["many"] / whole == pytest.approx(0.25, rel=0.1)
+    assert used["one"] / whole == pytest.approx(0.25, rel=0.1)
+    assert used["urgent"] / whole == pytest.approx(0.5, rel=0.1)
+
+
 def test_lookahead_overlaps_the_stages_of_a_single_lane() -> None:
     plain = run("predictive", [host(), device()], [job("a", {"x": 10}, lookahead=False)])
     ahead = run("predictive", [host(), device()], [job("a", {"x": 10})])

@@ -8,6 +8,7 @@ from tunefleet.core.stage import StageKind
 from tunefleet.scheduler.lanes import JobRecord, Lane, Pool, Stage
 from tunefleet.scheduler.names import PREDICTIVE
 from tunefleet.scheduler.policies._base import PolicyView, Queues
+from tunefleet.scheduler.policies._shares import Shares
 from tunefleet.scheduler.resources import Held
 from tunefleet.scheduler.values import ROLE_OF, Role
 
@@ -34,8 +35,9 @@ class Predictive:
     If all lanes progress in proportion to their length, the mix of host and device work stays the
     same to the end, and no resource idles while others still have work. "Longest lane first" does
     not ensure that. Update, select and build of a lane are due together and therefore run back to
-    back, so that a started round reaches the device. The horizon is the estimated end of a user's
-    work on that user's fair share of the machines. A priority changes the slope of the line. A lane
+    back, so that a started round reaches the device. Users, and the priorities of each, get shares
+    of the device time (`Shares`); due times order the stages below one of them. The horizon is the
+    estimated end of a user's work on a fair share of the machines. A lane
     close to its deadline goes before all others while the deadline can still be met. The due time
     of a waiting stage never changes, so only an endless stream of deadlines can starve it.
     """
@@ -46,7 +48,7 @@ class Predictive:
 
     def bind(self, view: PolicyView) -> None:
         self._view = view
-        self._queues = Queues()
+        self._shares = Shares()
         #: Stages of jobs with a deadline, by the time from which they must go first.
         self._tight = Queues()
         self._paces: dict[str, dict[Lane, _Pace]] = {}
@@ -55,7 +57,11 @@ class Predictive:
 
     def add(self, stage: Stage, now: float) -> None:
         lane, request = stage.lane, stage.job.request
-        paces = self._paces.setdefault(stage.job.job_id, {})
+        paces = self._paces.get(request.job_id)
+        if paces is None:
+            paces = self._paces[request.job_id] = {}
+            self._shares.join(request)
+        self._shares.settle(stage, now)
         pace = paces.get(lane)
         if pace is None:
             pace = paces[lane] = _Pace(now, stage.key.iteration)
@@ -67,24 +73,34 @@ class Predictive:
             total = (done + rounds) * round_s
             pace.begun = 1 - (host_s + device_s) / total if total else 0.0
         finish = now + self._horizon(request.user, host_s + device_s)
-        due = pace.start + pace.begun * (finish - pace.start) / 2.0**request.priority
+        due = pace.start + pace.begun * (finish - pace.start)
         if request.deadline is not None:
             tight_at = request.deadline - _STRETCH * (host_s + device_s)
             self._tight[stage.pool].push((tight_at, request.deadline), stage)
         # Of stages due together, the one closest to its device goes first.
-        self._queues[stage.pool].push((due, -stage.position), stage)
+        self._shares.push(stage, (due, -stage.position))
 
     def take(self, held: Held, now: float) -> Stage | None:
-        tight = self._tight[held.pool]
+        stage = self._urgent(held.pool, now) or self._shares.pop(held.pool)
+        if stage is not None:
+            self._shares.charge(stage, self._view.estimates, now)
+        return stage
+
+    def _urgent(self, pool: Pool, now: float) -> Stage | None:
+        tight = self._tight[pool]
         while (head := tight.head()) is not None and head[0][0] <= now:
             tight.pop()
             (_, deadline), stage = head
             if deadline > now:  # otherwise the deadline is missed already
                 return stage
-        return self._queues[held.pool].pop()
+        return None
 
     def finished(self, job: JobRecord) -> None:
-        for pace in self._paces.pop(job.job_id, {}).values():
+        paces = self._paces.pop(job.job_id, None)
+        if paces is None:
+            return  # no stage of it became ready
+        self._shares.leave(job)
+        for pace in paces.values():
             work = self._work[job.request.user]
             for pool in job.pools:
                 work[pool] -= pace.host_s if pool[0] is Role.HOST else pace.device_s

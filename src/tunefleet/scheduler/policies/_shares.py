@@ -1,0 +1,132 @@
+"""Shares of device time: which owner's stage goes next."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from tunefleet.scheduler.estimates import Estimates
+from tunefleet.scheduler.lanes import JobRecord, Lane, Pool, Stage
+from tunefleet.scheduler.policies._base import Queue
+from tunefleet.scheduler.values import ROLE_OF, JobRequest, Role
+
+#: An owner and a priority of its jobs.
+Class = tuple[str, int]
+#: Rounds by whose device time a class may be behind the others when it has work again: it may have
+#: had none for a moment only.
+_CREDIT = 4.0
+
+
+@dataclass(slots=True)
+class _Account:
+    """Device seconds over weight that a class had, as it is counted on hosts and on devices."""
+
+    queues: dict[Pool, Queue] = field(default_factory=dict)
+    used: dict[Role, float] = field(default_factory=lambda: dict.fromkeys(Role, 0.0))
+
+
+class Shares:
+    """Start-time fair queueing (Goyal, Vin, Cheng 1996) of classes: an owner's weight is 2 to the
+    highest priority of its jobs, divided over its priorities in proportion to 2 to each.
+
+    The unit is device time. On devices a stage is charged as it starts, and what it really took is
+    settled when its lane goes on. On hosts a round is charged as it starts, with the device time
+    that it will take, so that a busy host does not begin the rounds of one owner only. A class that
+    leaves its share to others gets no more than a few rounds of it back.
+    """
+
+    def __init__(self) -> None:
+        self._accounts: dict[Class, _Account] = {}
+        self._jobs: Counter[Class] = Counter()
+        self._weights: dict[Class, float] = {}
+        #: What the last class that was served had used.
+        self._level = dict.fromkeys(Role, 0.0)
+        #: Lanes whose stage a device runs: since when, and the seconds that were charged.
+        self._measuring: dict[Lane, tuple[float, float]] = {}
+
+    @staticmethod
+    def class_of(request: JobRequest) -> Class:
+        return request.user, request.priority
+
+    def join(self, request: JobRequest) -> None:
+        self._jobs[self.class_of(request)] += 1
+        self._weigh()
+
+    def leave(self, job: JobRecord) -> None:
+        for lane in job.lanes.values():
+            self._measuring.pop(lane, None)
+        name = self.class_of(job.request)
+        self._jobs[name] -= 1
+        if not self._jobs[name]:
+            del self._jobs[name]
+            self._accounts.pop(name, None)
+        self._weigh()
+
+    def push(self, stage: Stage, key: Any) -> None:
+        name = self.class_of(stage.job.request)
+        account = self._accounts.get(name)
+        if account is None:
+            account = self._accounts[name] = self._opened()
+        queue = account.queues.get(stage.pool)
+        if queue is None:
+            queue = account.queues[stage.pool] = Queue()
+        queue.push(key, stage)
+
+    def pop(self, pool: Pool) -> Stage | None:
+        """The first stage of the class that has had the least."""
+        role, first, least = pool[0], None, math.inf
+        for account in self._accounts.values():
+            queue = account.queues.get(pool)
+            if queue is not None and account.used[role] < least and queue.head() is not None:
+                first, least = queue, account.used[role]
+        return None if first is None else first.pop()
+
+    def charge(self, stage: Stage, estimates: Estimates, now: float) -> None:
+        """A stage starts."""
+        role, order = stage.pool[0], stage.job.request.order
+        if role is Role.HOST and stage.position:
+            return
+        device_s = sum(
+            estimates.seconds(stage.job.job_id, stage.lane.task_id, kind)
+            for kind in ([stage.kind] if role is Role.DEVICE else order)
+            if ROLE_OF[kind] is Role.DEVICE
+        )
+        name = self.class_of(stage.job.request)
+        account = self._accounts[name]
+        cost = device_s / self._weights[name]
+        account.used[role] = max(account.used[role], self._level[role] - _CREDIT * cost)
+        self._level[role] = max(self._level[role], account.used[role])
+        account.used[role] += cost
+        if role is Role.DEVICE:
+            self._measuring[stage.lane] = (now, device_s)
+
+    def settle(self, stage: Stage, now: float) -> None:
+        """A stage became ready: where the one before it ran on a device, its time is known."""
+        before = stage.position - 1
+        begun = self._measuring.get(stage.lane)
+        if begun is None or before < 0:
+            return
+        if ROLE_OF[stage.job.request.order[before]] is Role.DEVICE:
+            del self._measuring[stage.lane]
+            at, charged_s = begun
+            name = self.class_of(stage.job.request)
+            self._accounts[name].used[Role.DEVICE] += (now - at - charged_s) / self._weights[name]
+
+    def _opened(self) -> _Account:
+        """A class that comes is behind as far as the last one; `charge` bounds it."""
+        others = self._accounts.values()
+        least = {r: min((o.used[r] for o in others), default=self._level[r]) for r in Role}
+        return _Account(used=least)
+
+    def _weigh(self) -> None:
+        highest: dict[str, int] = {}
+        whole: dict[str, float] = {}
+        for user, priority in self._jobs:
+            highest[user] = max(highest.get(user, priority), priority)
+        for user, priority in self._jobs:
+            whole[user] = whole.get(user, 0.0) + 2.0 ** (priority - highest[user])
+        self._weights = {
+            (user, priority): 2.0**priority / whole[user] for user, priority in self._jobs
+        }
