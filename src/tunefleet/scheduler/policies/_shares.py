@@ -39,6 +39,8 @@ class Shares:
 
     def __init__(self) -> None:
         self._accounts: dict[Class, _Account] = {}
+        #: The account of each job that has had a stage.
+        self._of_job: dict[JobRecord, _Account] = {}
         self._jobs: Counter[Class] = Counter()
         self._weights: dict[Class, float] = {}
         #: What the last class that was served had used.
@@ -57,6 +59,7 @@ class Shares:
     def leave(self, job: JobRecord) -> None:
         for lane in job.lanes.values():
             self._measuring.pop(lane, None)
+        self._of_job.pop(job, None)
         name = self.class_of(job.request)
         self._jobs[name] -= 1
         if not self._jobs[name]:
@@ -65,10 +68,9 @@ class Shares:
         self._weigh()
 
     def push(self, stage: Stage, key: Any) -> None:
-        name = self.class_of(stage.job.request)
-        account = self._accounts.get(name)
+        account = self._of_job.get(stage.job)
         if account is None:
-            account = self._accounts[name] = self._opened()
+            account = self._of_job[stage.job] = self._account_of(self.class_of(stage.job.request))
         queue = account.queues.get(stage.pool)
         if queue is None:
             queue = account.queues[stage.pool] = Queue()
@@ -76,6 +78,9 @@ class Shares:
 
     def pop(self, pool: Pool) -> Stage | None:
         """The first stage of the class that has had the least."""
+        if len(self._accounts) == 1:
+            queue = next(iter(self._accounts.values())).queues.get(pool)
+            return None if queue is None else queue.pop()
         role, first, least = pool[0], None, math.inf
         for account in self._accounts.values():
             queue = account.queues.get(pool)
@@ -84,7 +89,9 @@ class Shares:
         return None if first is None else first.pop()
 
     def charge(self, stage: Stage, estimates: Estimates, now: float) -> None:
-        """A stage starts."""
+        """A stage starts. The only class there is has all: another one begins where it is."""
+        if len(self._accounts) == 1:
+            return
         role, order = stage.pool[0], stage.job.request.order
         if role is Role.HOST and stage.position:
             return
@@ -114,11 +121,15 @@ class Shares:
             name = self.class_of(stage.job.request)
             self._accounts[name].used[Role.DEVICE] += (now - at - charged_s) / self._weights[name]
 
-    def _opened(self) -> _Account:
+    def _account_of(self, name: Class) -> _Account:
         """A class that comes is behind as far as the last one; `charge` bounds it."""
+        account = self._accounts.get(name)
+        if account is not None:
+            return account
         others = self._accounts.values()
         least = {r: min((o.used[r] for o in others), default=self._level[r]) for r in Role}
-        return _Account(used=least)
+        account = self._accounts[name] = _Account(used=least)
+        return account
 
     def _weigh(self) -> None:
         highest: dict[str, int] = {}
