@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -77,7 +78,9 @@ class LocalFleet:
             healths = ask(specs) if specs else []
             if all(spec.is_here for spec in specs):
                 check_runs_code(self._home.root, "give a --home on another disk")
-                self.machine.check_runs_code()
+                check_runs_code(
+                    Path(tempfile.gettempdir()), "set TMPDIR to a folder on another disk"
+                )
             self._slots[kind] = tuple(
                 slot
                 for device, health in zip(devices, healths, strict=True)

@@ -13,7 +13,6 @@ from types import TracebackType
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.network import Footprint
 from tunefleet.core.settings import BuildSettings, MeasureSettings, TuneSettings
-from tunefleet.system.files import check_runs_code
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.workers.memory import machine_memory, worker_bytes
 from tunefleet.workers.pool import WorkerConfig, WorkerPool
@@ -83,10 +82,6 @@ class Machine:
         # memory that there is.
         config = replace(self.device.config, memory_gib=math.inf)
         return self._open.enter_context(WorkerPool(1, config))
-
-    def check_runs_code(self) -> None:
-        """Raises SetupError where what is built could not be loaded."""
-        check_runs_code(self.scratch.parent, "set TMPDIR to a folder on another disk")
 
     def grant(self, footprint: Footprint) -> None:
         """Let the device's worker take what a network of this footprint needs: a fresh worker,
