@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ def whole_way(home: Path) -> dict[str, Any]:
     from tests.fleet.jobs import SETTINGS
     from tunefleet.compiler.frontends.examples import seeded_inputs
 
+    learned = trained_on_a_log(home)
+    settings = replace(SETTINGS, search=replace(SETTINGS.search, pretrained="gpus"))
     context = tunefleet.BenchmarkContext("cuda", home=home)
     with tunefleet.Session(context) as session:
-        session.from_network("zoo:tiny_cnn").autotune(trials=12, settings=SETTINGS)
+        session.from_network("zoo:tiny_cnn").autotune(trials=12, settings=settings)
         session.build().save().evaluate(rounds=3)
         result = session.result()
     signature = tunefleet.load(result.run, home=home).signatures[0]
@@ -33,6 +36,9 @@ def whole_way(home: Path) -> dict[str, Any]:
         again = on_the_gpu(module, given)
         free = [memory_after(module, given, calls) for calls in (20, 200)]
     return {
+        "learned": learned,
+        "scored": scored_tasks(home),
+        "notes": list(result.notes),
         "kind": result.device.kind if result.device else "",
         "device": result.device.name if result.device else "",
         "target": result.target,
@@ -52,6 +58,50 @@ def whole_way(home: Path) -> dict[str, Any]:
     }
 
 
+def trained_on_a_log(home: Path) -> Any:
+    """Trains the cost model "gpus" on made-up records of a GPU; what its card says it learned."""
+    from tunefleet.cli.app import run
+    from tunefleet.costmodel.registry import registry_of
+
+    lines = [
+        {
+            "i": [
+                [f'["w{task}", 64, {task}]', "cuda -keys=cuda,gpu", _HARDWARE, "", 0, []],
+                [[], [["SP", 0, 0, 64, [program + 1], 1]]],
+            ],
+            "r": [[1.0 / (1 + program)], 0, 1.0, 1614689820],
+            "v": "v0.6",
+        }
+        for task in range(4)
+        for program in range(20)
+    ]
+    log = home / "v100.json"
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    train = ("costmodel", "train", str(log), "--model", "xgb", "--name", "gpus", "--quiet")
+    assert run([*train, "--measured-on", "V100", "--home", str(home)]) == 0
+    return [list(astuple(each)) for each in registry_of(home).get("gpus").card.learned]
+
+
+#: What auto_scheduler wrote of a GPU.
+_HARDWARE = [-1, 16, 64, 49152, 2147483647, 1024, 8, 32]
+
+
+def scored_tasks(home: Path) -> list[int]:
+    """Of the tasks that were measured: those whose first programs all have a score, which is 0
+    where no cost model gave one, and all."""
+    from tunefleet.store import open_store
+
+    store = open_store(home)
+    first: dict[str, list[float]] = {}
+    job = store.jobs.page()[0].job_id
+    for weighted in store.work.tasks(job):
+        for trial in store.records.trials(job, weighted.task.task_id):
+            if trial.iteration == 0:
+                first.setdefault(weighted.task.task_id, []).append(trial.candidate.score)
+    store.close()
+    return [sum(all(scores) for scores in first.values()), len(first)]
+
+
 def until_saved(home: Path, precision: str) -> dict[str, Any]:
     import tunefleet
     from tests.fleet.jobs import SETTINGS
@@ -66,6 +116,8 @@ def until_saved(home: Path, precision: str) -> dict[str, Any]:
     store.close()
     return {
         "network": result.network.name,
+        "notes": list(result.notes),
+        "scored": scored_tasks(home),
         "trials": result.trials,
         "failures": dict(result.failures),
         "verified": result.verified,

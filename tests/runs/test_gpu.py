@@ -42,6 +42,13 @@ def test_a_network_is_tuned_and_verified(seen: Any) -> None:
     assert seen["delivered"] == "tuned"
 
 
+def test_a_cost_model_of_recorded_gpus_steers_every_task_from_the_first_round(seen: Any) -> None:
+    assert seen["learned"] == [["gpu", "float32", 64]]
+    scored, measured = seen["scored"]
+    assert scored == measured > 1
+    assert [note for note in seen["notes"] if "pretrained" in note] == []
+
+
 def test_it_is_measured_beside_its_framework_which_has_no_gpu_here(seen: Any) -> None:
     assert seen["baselines"] == ["PyTorch on the CPU"]
     assert seen["tuned_ms"] > 0
@@ -63,6 +70,9 @@ def test_a_network_in_float16_is_tuned_and_verified(
     assert seen["precisions"]["matmul+add"] == "float16"
     assert seen["verified"]
     assert 1e-6 < seen["difference"] <= seen["tolerance"]
+    # The cost model that comes with tunefleet has learned no GPU.
+    assert seen["scored"][0] == 0
+    assert "without the pretrained model" in "".join(seen["notes"])
 
 
 def test_what_stays_outside_runs_on_the_cpu_and_its_copies_are_counted(
