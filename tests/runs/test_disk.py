@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.values import make_spec
-from tunefleet.artifacts.objects import FolderObjects
+from tunefleet.artifacts.blobs import FolderBlobs
 from tunefleet.core.home import Home
 from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import JobState
@@ -90,7 +90,7 @@ def test_pruning_removes_exactly_that(home: Home) -> None:
 
 
 def test_what_somebody_uses_stays(home: Home) -> None:
-    with FolderObjects(home.objects / "ended").in_use():
+    with FolderBlobs(home.objects / "ended").in_use():
         assert can_go(prune(home.root)) == {"temporary"}
         assert (home.objects / "ended" / "module.so").is_file()
 

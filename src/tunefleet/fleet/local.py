@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tunefleet.artifacts.objects import Objects
+from tunefleet.artifacts.blobs import Blobs
 from tunefleet.compiler.toolchain import toolchain_identity
 from tunefleet.core.device import THIS_MACHINE, DeviceSlot, RegisteredDevice
 from tunefleet.core.home import Home
@@ -115,7 +115,7 @@ class LocalFleet:
     def place(self) -> Workplace:
         return Workplace(self.store, self.machine, self._home)
 
-    def objects(self, owner: str) -> Objects:
+    def objects(self, owner: str) -> Blobs:
         """As those of `place`; no worker starts for it."""
         return objects_of(self._home, owner)
 

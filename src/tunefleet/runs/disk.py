@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunefleet.artifacts.objects import is_used
+from tunefleet.artifacts.blobs import is_used
 from tunefleet.core.home import Home
 from tunefleet.core.job import JobState
 from tunefleet.runs.on_the_way import sweep_objects, unneeded_objects

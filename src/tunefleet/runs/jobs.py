@@ -142,7 +142,7 @@ def trials_of(home: Path, names: Sequence[str]) -> int:
 
 
 def _remove(store: Store, root: Home, job: Job) -> None:
-    from tunefleet.artifacts.objects import remove_unused
+    from tunefleet.artifacts.blobs import remove_unused
 
     # Nobody takes it up meanwhile.
     with Leases(store.coordination).job(job.spec.fingerprint):

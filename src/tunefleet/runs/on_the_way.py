@@ -22,7 +22,7 @@ def unneeded_objects(store: Store, home: Home) -> list[Path]:
 def sweep_objects(store: Store, home: Home) -> None:
     """Remove what `unneeded_objects` finds and nobody uses. What steps of preparations committed
     stays: the tasks of a network are known without another import."""
-    from tunefleet.artifacts.objects import remove_unused
+    from tunefleet.artifacts.blobs import remove_unused
 
     for folder in unneeded_objects(store, home):
         remove_unused(folder)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tunefleet.artifacts.objects import FolderObjects, Objects
+from tunefleet.artifacts.blobs import Blobs, FolderBlobs
 from tunefleet.core.device import THIS_MACHINE, DeviceSpec
 from tunefleet.core.events import Event
 from tunefleet.core.home import Home
@@ -108,7 +108,7 @@ class Workplace:
     def models(self) -> Registry:
         return registry_of(self.home.root)
 
-    def objects(self, owner: str) -> Objects:
+    def objects(self, owner: str) -> Blobs:
         """The objects of a preparation or a run."""
         return objects_of(self.home, owner)
 
@@ -165,15 +165,15 @@ class StageContext(Workplace):
             self.machine.grant(footprint)
 
 
-def objects_of(home: Home, owner: str) -> Objects:
+def objects_of(home: Home, owner: str) -> Blobs:
     """The objects of a preparation or a run below a home."""
     return _objects(home.objects / owner)
 
 
 @lru_cache(maxsize=64)
-def _objects(root: Path) -> FolderObjects:
+def _objects(root: Path) -> FolderBlobs:
     """One for each owner, which knows what it has verified."""
-    return FolderObjects(root)
+    return FolderBlobs(root)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tunefleet.artifacts.arrays import Array, load_arrays
-from tunefleet.artifacts.objects import LostObjectError
+from tunefleet.artifacts.blobs import LostBlobError
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.step import Checked, Imported, Preparation, StepKey, StepKind, StepResult
 from tunefleet.errors import InternalError, JobError
@@ -36,7 +36,7 @@ def object_of(place: Workplace, owner: str, name: str, kind: StepKind) -> Path:
     """Where an object lies that a step of this kind made. Raises LostInputError."""
     try:
         return place.objects(owner).path(name)
-    except LostObjectError as error:
+    except LostBlobError as error:
         raise LostInputError(kind, error.what) from error
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tunefleet.artifacts.objects import LostObjectError
+from tunefleet.artifacts.blobs import LostBlobError
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.stage import BuildResult, Profiled, ProfileResult, StageKey, StageKind
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
@@ -117,7 +117,7 @@ def _libraries(place: StageContext, key: StageKey) -> list[Built]:
     built = committed(place.store, key, StageKind.BUILD, BuildResult).built
     try:
         return [replace(each, path=str(objects.path(each.path))) for each in built]
-    except LostObjectError as error:
+    except LostBlobError as error:
         raise LostInputError(StageKind.BUILD, error.what) from error
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tunefleet.artifacts.objects import Objects
+from tunefleet.artifacts.blobs import Blobs
 from tunefleet.core.events import Progressed
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job
@@ -164,7 +164,7 @@ def _jobs(
     return jobs
 
 
-def _kept(outcome: Any, what: str, objects: Objects, remarks: list[Remark]) -> Built | None:
+def _kept(outcome: Any, what: str, objects: Blobs, remarks: list[Remark]) -> Built | None:
     """What was built, by the name of its content; the user is told what was not."""
     if isinstance(outcome, Built):
         return replace(outcome, path=objects.put(Path(outcome.path)))
