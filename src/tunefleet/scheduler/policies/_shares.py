@@ -27,7 +27,7 @@ class _Account:
     used: dict[Role, float] = field(default_factory=lambda: dict.fromkeys(Role, 0.0))
 
 
-class Shares:
+class FairShares:
     """Start-time fair queueing (Goyal, Vin, Cheng 1996) of classes: an owner's weight is 2 to the
     highest priority of its jobs, divided over its priorities in proportion to 2 to each.
 

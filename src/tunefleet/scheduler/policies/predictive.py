@@ -8,7 +8,7 @@ from tunefleet.core.stage import StageKind
 from tunefleet.scheduler.lanes import JobRecord, Lane, Pool, Stage
 from tunefleet.scheduler.names import PREDICTIVE
 from tunefleet.scheduler.policies._base import PolicyView, Queues
-from tunefleet.scheduler.policies._shares import Shares
+from tunefleet.scheduler.policies._shares import FairShares
 from tunefleet.scheduler.resources import Held
 from tunefleet.scheduler.values import ROLE_OF, Role
 
@@ -36,8 +36,8 @@ class Predictive:
     same to the end, and no resource idles while others still have work. "Longest lane first" does
     not ensure that. Update, select and build of a lane are due together and therefore run back to
     back, so that a started round reaches the device. Users, and the priorities of each, get shares
-    of the device time (`Shares`); due times order the stages below one of them. The horizon is the
-    estimated end of a user's work on a fair share of the machines. A lane
+    of the device time (`FairShares`); due times order the stages below one of them. The horizon is
+    the estimated end of a user's work on a fair share of the machines. A lane
     close to its deadline goes before all others while the deadline can still be met. The due time
     of a waiting stage never changes, so only an endless stream of deadlines can starve it.
     """
@@ -48,7 +48,7 @@ class Predictive:
 
     def bind(self, view: PolicyView) -> None:
         self._view = view
-        self._shares = Shares()
+        self._shares = FairShares()
         #: Stages of jobs with a deadline, by the time from which they must go first.
         self._tight = Queues()
         self._paces: dict[str, dict[Lane, _Pace]] = {}
