@@ -40,6 +40,17 @@ class Outcome:
 Invoke = Callable[..., Outcome]
 
 
+class FakeContext(dict[str, Any]):
+    """What a context is made of."""
+
+    @property
+    def device_names(self) -> Any:
+        return self["device"]
+
+    def each_kind(self) -> list[FakeContext]:
+        return [self]
+
+
 @dataclass
 class FakeTuning:
     """Remembers what it was asked for; `raises` is raised in the middle of tuning, `errors` are
@@ -49,23 +60,23 @@ class FakeTuning:
     errors: dict[str, TunefleetError] = field(default_factory=dict)
     result: RunResult = RESULT
     calls: list[dict[str, Any]] = field(default_factory=list)
-    context: dict[str, Any] = field(default_factory=dict)
+    context: FakeContext = field(default_factory=FakeContext)
 
-    def new_context(self, **given: Any) -> dict[str, Any]:
-        self.context = given
-        return given
+    def new_context(self, **given: Any) -> FakeContext:
+        self.context = FakeContext(given)
+        return self.context
 
     def tune(
         self,
         networks: Sequence[str],
         *,
-        context: dict[str, Any],
+        contexts: Sequence[FakeContext],
         observer: Callable[[int], Observer],
         tell: Callable[[Sequence[Tuned]], None],
         leave: Callable[[], bool],
         **request: Any,
     ) -> list[Tuned]:
-        assert context is self.context
+        assert list(contexts) == [self.context]
         self.calls.append({"networks": list(networks)} | request)
         outcomes = [self._tuned(network, observer(i)) for i, network in enumerate(networks)]
         tell(outcomes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,3 +130,15 @@ def test_no_number_is_not_negative() -> None:
         parsing.not_negative(-1)
     with pytest.raises(typer.BadParameter, match="nan is not a number"):
         parsing.not_negative(float("nan"))
+
+
+def test_devices_with_targets_of_their_own_are_contexts_of_their_own(tmp_path: Path) -> None:
+    from tunefleet.cli.contexts import contexts_of
+
+    given = {"target": "native", "device_kind": "", "home": tmp_path}
+    (alone,) = contexts_of({**given, "device": ["local=llvm -mcpu=haswell"]})
+    assert (alone.target_text, alone.device_names) == ("llvm -mcpu=haswell", ("local",))
+    both = contexts_of({**given, "device": ["local", "local=llvm -mcpu=haswell"]})
+    assert [each.target_text for each in both] == ["native", "llvm -mcpu=haswell"]
+    (default,) = contexts_of({**given, "device": []})
+    assert (default.target_text, default.device_names) == ("native", ())

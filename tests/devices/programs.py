@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import struct
@@ -12,8 +13,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -124,8 +126,15 @@ def no_library(folder: Path) -> Built:
 class Server:
     """TVM's own RPC server (or tracker) in processes of its own, which end with it."""
 
-    def __init__(self, *arguments: str, port: int = 0, what: str = "rpc_server") -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        port: int = 0,
+        what: str = "rpc_server",
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.port = port or free_port()
+        self._environment = {**os.environ, **environment}
         self._command = [
             sys.executable, "-m", f"tvm.exec.{what}", "--host", "127.0.0.1",
             "--port", str(self.port), "--port-end", str(self.port + 1), *arguments,
@@ -136,6 +145,7 @@ class Server:
     def start(self) -> None:
         self._process = subprocess.Popen(
             self._command,
+            env=self._environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
@@ -213,6 +223,36 @@ def served(*arguments: str, **options: Any) -> Iterator[Server]:
         yield server
     finally:
         server.kill()
+
+
+#: Before a server opens the kernel's list of processors.
+_OTHER_PROCESSOR = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+int open(const char *path, int flags, ...) {
+    va_list more; va_start(more, flags); int mode = va_arg(more, int); va_end(more);
+    int (*real)(const char *, int, ...) = dlsym(RTLD_NEXT, "open");
+    return real(strcmp(path, "/proc/cpuinfo") ? path : getenv("BOARD_CPUINFO"), flags, mode);
+}
+"""
+
+
+@contextlib.contextmanager
+def another_board(folder: Path) -> Iterator[Server]:
+    """A server on this machine that reports another name of its processor."""
+    library, source, said = (folder / f"board.{end}" for end in ("so", "c", "cpuinfo"))
+    source.write_text(_OTHER_PROCESSOR)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    said.write_text(
+        re.sub(r"(?m)^(model name|Model|uarch)(\s*): .*$", r"\1\2: emulated board", text)
+    )
+    more = {"LD_PRELOAD": str(library), "BOARD_CPUINFO": str(said)}
+    with served(environment=more) as server:
+        yield server
 
 
 def free_port() -> int:

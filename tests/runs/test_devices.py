@@ -15,12 +15,15 @@ from tests.devices.programs import absent
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session, tune
 from tunefleet.cli.app import run
-from tunefleet.core.device import DeviceSpec, RegisteredDevice, RpcAddress
+from tunefleet.core.device import DeviceDescription, DeviceSpec, RegisteredDevice, RpcAddress
 from tunefleet.core.events import StageCommitted, StageStarted
 from tunefleet.core.home import Home
+from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.stage import StageKind
 from tunefleet.devices.health import health_of
+from tunefleet.devices.registry import DeviceRegistry
 from tunefleet.errors import InputError, RetryElsewhereError
+from tunefleet.hardware.processor import device_identity
 from tunefleet.store import open_store
 
 pytestmark = pytest.mark.tvm
@@ -32,7 +35,6 @@ TRIALS = 12
 def registered(home: Path, count: int) -> Iterator[list[programs.Server]]:
     """Servers that a home knows as `board-0` and so on."""
     from tunefleet.devices import open_device
-    from tunefleet.devices.registry import DeviceRegistry
 
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(programs.served()) for _ in range(count)]
@@ -181,10 +183,33 @@ def test_a_device_that_nobody_named_is_told(tmp_path: Path) -> None:
         tune(["zoo:tiny_cnn"], context=context, trials=1)
 
 
-@pytest.mark.parametrize(("device", "kind"), [(("local", "board"), ""), ("local", "cpu")])
-def test_this_machine_is_no_device_beside_others(tmp_path: Path, device: Any, kind: str) -> None:
+IDENTITY = DeviceIdentity("cpu", "Cortex-A72", ("asimd",), 4, (("L2", 1 << 20),), 8)
+
+
+def board(home: Path, name: str, identity: DeviceIdentity) -> None:
+    spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", programs.free_port()))
+    found = RegisteredDevice(name, spec, DeviceDescription(identity, "aarch64", (0,)), 0.0)
+    DeviceRegistry(Home(home).devices).add(found)
+
+
+def test_devices_that_are_alike_are_of_one_context(tmp_path: Path) -> None:
+    board(tmp_path, "pi-1", IDENTITY)
+    board(tmp_path, "pi-2", IDENTITY)
+    board(tmp_path, "twin", device_identity())
+    names = ("pi-1", "twin", "local", "pi-2")
+    kinds = BenchmarkContext(home=tmp_path, device=names).each_kind()
+    assert [kind.place for kind in kinds] == ["local, twin", "pi-1, pi-2"]
+    assert [kind.is_here for kind in kinds] == [True, False]
+    assert [kind.device for kind in kinds] == [device_identity(), IDENTITY]
+    assert [k.place for k in BenchmarkContext(home=tmp_path).each_kind()] == ["local"]
+
+
+@pytest.mark.parametrize("device", [("local", "pi-1"), ("pi-1", "twin")])
+def test_a_session_is_of_one_kind_of_device(tmp_path: Path, device: tuple[str, ...]) -> None:
+    board(tmp_path, "pi-1", IDENTITY)
+    board(tmp_path, "twin", device_identity())
     local = BenchmarkContext(home=tmp_path, device="local")
     assert local.devices == ()
     assert BenchmarkContext(home=tmp_path).device == local.device
-    with pytest.raises(InputError, match="takes no batches of a job beside"):
-        _ = BenchmarkContext(home=tmp_path, device=device, device_kind=kind).devices
+    with pytest.raises(InputError, match="are not alike"):
+        _ = BenchmarkContext(home=tmp_path, device=device).devices

@@ -132,6 +132,22 @@ def test_no_network_is_divided_over_it(emulated_gpu: dict[str, str], tmp_path: P
     assert line.startswith("error: a network is divided over processors, and cuda:0 is a GPU; tune")
 
 
+def test_one_command_tunes_for_a_processor_a_gpu_and_a_board(
+    emulated_gpu: dict[str, str], tmp_path: Path
+) -> None:
+    ended = run(emulated_gpu, sys.executable, "-m", "tests.runs.three_kinds", str(tmp_path))
+    assert ended.returncode == 0, ended.stdout + ended.stderr[-4000:]
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert [row["error"] for row in seen] == ["", "", ""]
+    assert [row["device"] for row in seen] == ["local", "cuda:0", "board"]
+    assert [row["measured_on"] for row in seen] == [["device"], ["cuda:0"], ["board"]]
+    assert [row["name"] for row in seen][1:] == ["emulated GPU", "emulated board"]
+    assert seen[0]["name"] != "emulated board"
+    assert [row["trials"] for row in seen] == [4, 4, 4]
+    assert all(row["verified"] for row in seen)
+    assert [row["target"].split()[0] for row in seen] == ["llvm", "cuda", "llvm"]
+
+
 def test_what_disturbs_it_is_warned_of(emulated_gpu: dict[str, str]) -> None:
     for said, more in (
         ("2 other processes on cuda:0", {"EMULATED_GPU_OTHERS": "2"}),

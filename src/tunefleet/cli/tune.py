@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tunefleet.cli import help, options, output, parsing
+from tunefleet.cli.contexts import contexts_of
 from tunefleet.cli.outcome import Stopped
 from tunefleet.core.settings import COST_MODELS, SHIPPED_MODEL
 from tunefleet.errors import InputError, JobError
@@ -137,7 +138,16 @@ def tune(
             help="Ignore the records of earlier jobs.",
         ),
     ] = False,
-    device: options.Devices = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=TARGET]",
+            rich_help_panel=help.PLACE,
+            help="Measure on this device of `tunefleet devices` instead of this machine's "
+            "processor, which is `local`; `cuda:0` is its first GPU. Given again: devices that are "
+            "alike share a job, others have one each.",
+        ),
+    ] = None,
     device_kind: options.DeviceKind = "",
     device_key: options.DeviceKey = "",
     home: options.Home = None,
@@ -161,10 +171,10 @@ def tune(
     quiet: options.Quiet = False,
     traceback: options.Traceback = False,
 ) -> None:
-    """Tune networks for a device and write a verified artifact of each.
+    """Tune networks for devices and write a verified artifact of each.
 
-    Several networks are tuned at once. Each has the whole budget. An interrupted command
-    continues where it stopped when it is given again.
+    Several networks are tuned at once, each for every kind of device that is named. Each has the
+    whole budget. An interrupted command continues where it stopped when it is given again.
     """
     settings = _settings(
         {
@@ -187,7 +197,7 @@ def tune(
     _check_model(pretrained, home)
     context = {
         "target": target,
-        "device": device or (),
+        "device": device or [],
         "device_kind": device_kind,
         "device_key": device_key,
         "threads": threads,
@@ -295,13 +305,15 @@ def _tune(
     quiet: bool,
     detach: bool,
 ) -> None:
-    """Networks at once; the first error is raised when all have ended."""
+    """Networks at once, on each kind of device; the first error is raised when all have ended."""
     clock = time.monotonic()
+    contexts = contexts_of(context)
+    rows = [n if len(contexts) == 1 else f"{n} on {c.place}" for n in networks for c in contexts]
     with ExitStack() as watching:
         from tunefleet.cli.live import watch
 
         console = output.console(stderr=True)
-        view = watching.enter_context(watch(networks, console, quiet=quiet or detach))
+        view = watching.enter_context(watch(rows, console, quiet=quiet or detach))
 
         def leave() -> bool:
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -315,15 +327,14 @@ def _tune(
             if left:
                 _tell_left(left, json)
                 return
-            _tell(networks, outcomes, json, wall_s=time.monotonic() - clock, shares=view.shares())
+            _tell(rows, outcomes, json, wall_s=time.monotonic() - clock, shares=view.shares())
 
-        from tunefleet.runs.context import BenchmarkContext
         from tunefleet.runs.tuning import tune as tune_networks
 
         try:
             outcomes = tune_networks(
                 networks,
-                context=BenchmarkContext(**context),
+                contexts=contexts,
                 observer=view.observer,
                 tell=tell,
                 detach=detach,
@@ -335,9 +346,9 @@ def _tune(
     failed = next((o.error for o in outcomes if o.error is not None), None)
     if failed is not None:
         raise failed
-    for network, outcome in zip(networks, outcomes, strict=True):
+    for row, outcome in zip(rows, outcomes, strict=True):
         if outcome.result is not None:
-            _check_search(network, outcome.result)
+            _check_search(row, outcome.result)
 
 
 def _wants_stop() -> bool:

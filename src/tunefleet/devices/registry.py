@@ -54,8 +54,7 @@ class DeviceRegistry:
         """The devices of these names, and all of a kind: `cpu`, `cuda`, or the name of their
         hardware. GPUs of this machine are named `cuda:0`, or by their UUID.
 
-        Raises InputError for a name that nobody gave, a kind that none is of, and devices that are
-        not alike: records of one would be taken for those of another.
+        Raises InputError for a name that nobody gave and a kind that none is of.
         """
         devices = {device.name: device for device in self.all()}
         if kind:
@@ -71,15 +70,7 @@ class DeviceRegistry:
                 f"no device is of kind '{kind}'; there are: {', '.join(there) or 'none'}",
                 cure="tunefleet devices",
             )
-        chosen = tuple(devices[name] for name in dict.fromkeys([*names, *of_kind]))
-        for device in chosen[1:]:
-            if device.description.identity != chosen[0].description.identity:
-                raise InputError(
-                    f"{device.name} and {chosen[0].name} are not alike: "
-                    f"{device.description.identity}; {chosen[0].description.identity}",
-                    cure="tune for one of them: --device NAME",
-                )
-        return chosen
+        return tuple(devices[name] for name in dict.fromkeys([*names, *of_kind]))
 
     def add(self, device: RegisteredDevice) -> None:
         """Raises InputError for a name or an address that is there already."""

@@ -19,6 +19,7 @@ from tunefleet.core.job import Job
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
+from tunefleet.hardware import processor
 
 _SCHEMA = "tunefleet-context/2"
 
@@ -29,8 +30,9 @@ class BenchmarkContext:
     `target` is "cpu" (this machine), "cuda" (its GPU) or a target text; `arch` names the processor
     to generate code for instead. `device` names devices of `tunefleet devices` and `device_kind`
     all of a kind (`cpu`, `cuda`, or the name of their hardware): they are measured on, all at once,
-    instead of this machine's processor, and have to be alike; `cuda:0` is this machine's first GPU
-    (as "cuda" for a target means it), `local` its processor. `device_key` is the user's name
+    instead of this machine's processor, and have to be alike (`tune` makes a job for each kind);
+    `cuda:0` is this machine's first GPU (as "cuda" for a target means it), `local` its processor.
+    `device_key` is the user's name
     for the device: records measured under another key are not reused as they are. `host_cores` and
     `device_cores` say where this machine builds and where it measures (`tunefleet doctor` explains
     the default). `run_id` has 32 characters.
@@ -80,29 +82,56 @@ class BenchmarkContext:
 
     @property
     def devices(self) -> tuple[RegisteredDevice, ...]:
-        """The devices that are measured on; none where that is this machine. Raises InputError."""
+        """The devices that are measured on beside this machine's processor, or instead of it.
+        Raises InputError, also for devices that are not alike: records of one would be taken for
+        those of another."""
         if self._devices is None:
-            self._devices = ()
-            names = [name for name in self.device_names if name != LOCAL]
-            if not (self.device_names or self.device_kind) and self._is_for_gpu():
-                names = [CUDA]
-            if names or self.device_kind:
-                from tunefleet.devices.registry import DeviceRegistry
-
-                if LOCAL in self.device_names:
+            devices = self._named_devices()
+            kinds = {device.name: device.description.identity for device in devices}
+            if LOCAL in self.device_names and devices:
+                kinds[LOCAL] = processor.device_identity()
+            first, *others = kinds.items() or [("", None)]
+            for name, kind in others:
+                if kind != first[1]:
                     raise InputError(
-                        "this machine takes no batches of a job beside devices behind RPC",
-                        cure="leave `local` out, or start a server here and name it: "
-                        "tunefleet device add rpc://localhost:9090",
+                        f"{name} and {first[0]} are not alike: {kind}; {first[1]}",
+                        cure="tune for one of them: --device NAME",
                     )
-                registry = DeviceRegistry(Home(self.home).devices)
-                self._devices = registry.chosen(names, self.device_kind)
+            self._devices = devices
         return self._devices
+
+    def _named_devices(self) -> tuple[RegisteredDevice, ...]:
+        names = [name for name in self.device_names if name != LOCAL]
+        if not (self.device_names or self.device_kind) and self._is_for_gpu():
+            names = [CUDA]
+        if not (names or self.device_kind):
+            return ()
+        from tunefleet.devices.registry import DeviceRegistry
+
+        return DeviceRegistry(Home(self.home).devices).chosen(names, self.device_kind)
 
     @property
     def is_here(self) -> bool:
         """Whether this machine's processor is measured on."""
-        return not self.devices
+        return LOCAL in self.device_names or not self.devices
+
+    @property
+    def place(self) -> str:
+        """What is measured on, as its user names it."""
+        return ", ".join(dict.fromkeys([*[LOCAL] * self.is_here, *(d.name for d in self.devices)]))
+
+    def each_kind(self) -> list[BenchmarkContext]:
+        """A context for each kind of its devices, in their order: those that are alike take the
+        batches of a job at the same time. Raises InputError."""
+        named = self._named_devices()
+        kinds: dict[str, list[str]] = {}
+        if LOCAL in self.device_names:
+            kinds[processor.device_identity().hardware] = [LOCAL]
+        for device in named:
+            kinds.setdefault(device.description.identity.hardware, []).append(device.name)
+        if len(kinds) < 2:
+            return [self]
+        return [self.another(names) for names in kinds.values()]
 
     def _is_for_gpu(self) -> bool:
         """Whether the target means a GPU, and this machine has one."""
@@ -114,18 +143,16 @@ class BenchmarkContext:
     @property
     def device(self) -> DeviceIdentity:
         """The identity that the records of this run have."""
-        from tunefleet.hardware.processor import cpu_info, device_identity
-
-        if not self.devices:
+        if self.is_here:
             # The layout needs the target, and that the compiler: only where it matters.
-            cores = self.layout.device_cores if cpu_info().slower else ()
-            return device_identity(self.device_key, cores)
+            cores = self.layout.device_cores if processor.cpu_info().slower else ()
+            return processor.device_identity(self.device_key, cores)
         return replace(self.devices[0].description.identity, key=self.device_key)
 
     @property
     def target(self) -> Target:
         """The parsed target; raises InputError when the device cannot run its code."""
-        if self._target is None and self.devices:
+        if self._target is None and not self.is_here:
             from tunefleet.compiler.toolchain.of_device import device_target
 
             # As many threads as all of them have.
@@ -133,11 +160,10 @@ class BenchmarkContext:
             self._target = device_target(self.target_text, fewest.description, self.threads)
         if self._target is None:
             from tunefleet.compiler.toolchain.host import check_runs_here, parse_target
-            from tunefleet.hardware.processor import machine_layout
 
             threads = self.threads
             if threads is None and (self.host_cores or self.device_cores):
-                threads = machine_layout(None, self.host_cores, self.device_cores).threads
+                threads = processor.machine_layout(None, self.host_cores, self.device_cores).threads
             target = parse_target(self.target_text, threads)
             check_runs_here(target)
             self._target = target
@@ -146,15 +172,13 @@ class BenchmarkContext:
     @property
     def layout(self) -> MachineLayout:
         """Where this machine builds and measures; raises InputError for cores it has not."""
-        from tunefleet.hardware.processor import cpu_info, machine_layout
-
-        if self.devices and not self.device_cores:
+        if not self.is_here and not self.device_cores:
             # It only sends, and runs the source framework once: it need not be kept free, and
             # hosts build on cores of all kinds.
-            cores = self.host_cores or cpu_info().granted
-            return machine_layout(None, cores, cores).layout
-        threads = None if self.devices else self.target.threads
-        return machine_layout(threads, self.host_cores, self.device_cores).layout
+            cores = self.host_cores or processor.cpu_info().granted
+            return processor.machine_layout(None, cores, cores).layout
+        threads = self.target.threads if self.is_here else None
+        return processor.machine_layout(threads, self.host_cores, self.device_cores).layout
 
     def __repr__(self) -> str:
         given = {
@@ -173,12 +197,12 @@ class BenchmarkContext:
         """What follows is another run."""
         self.run_id, self.created_at = uuid.uuid4().hex, time.time()
 
-    def another(self) -> BenchmarkContext:
-        """A context for another run of the same kind."""
+    def another(self, devices: Sequence[str] = ()) -> BenchmarkContext:
+        """A context for another run of the same kind, or on some of its devices."""
         return BenchmarkContext(
             self.target_text,
-            device=self.device_names,
-            device_kind=self.device_kind,
+            device=devices or self.device_names,
+            device_kind="" if devices else self.device_kind,
             device_key=self.device_key,
             threads=self.threads,
             host_cores=self.host_cores,

@@ -61,14 +61,19 @@ def preparation_of(context: BenchmarkContext, source: NetworkSource) -> Preparat
     return Preparation(source, context.target, context.device, toolchain_of(context.target))
 
 
-def fleet_of(context: BenchmarkContext) -> LocalFleet:
-    """What runs the stages and steps of a context's networks."""
+def fleet_of(*contexts: BenchmarkContext) -> LocalFleet:
+    """What runs the stages and steps of the networks of contexts, with the cores of the one that
+    measures on this machine's processor."""
     from tunefleet.workers.pool import start_server
 
     start_server()  # both processes need seconds to load the compiler
     from tunefleet.fleet.local import LocalFleet
 
-    return LocalFleet(context.layout, context.home, context.devices, here=context.is_here)
+    first = max(contexts, key=lambda context: context.is_here)
+    fleet = LocalFleet(first.layout, first.home, first.devices, here=first.is_here)
+    for context in contexts:
+        fleet.add(context.devices, here=context.is_here)
+    return fleet
 
 
 def enter_job(store: Store, spec: JobSpec, context: BenchmarkContext, *, new: bool) -> Job:

@@ -51,13 +51,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What became of one network: its result (`Session.result`), or the error that ended it; with
-    neither, its `job` is with the server."""
+    """What became of one network on one kind of device, which `device` names: its result
+    (`Session.result`), or the error that ended it; with neither, its `job` is with the server."""
 
     network: str
     result: RunResult | None = None
     error: TunefleetError | None = None
     job: str = ""
+    device: str = ""
 
     def _repr_html_(self) -> str:
         """For notebooks."""
@@ -86,6 +87,7 @@ def tune(
     settings: TuneSettings | None = None,
     new_job: bool = False,
     context: BenchmarkContext | None = None,
+    contexts: Sequence[BenchmarkContext] = (),
     policy: str = "predictive",
     look_ahead: bool | None = None,
     priorities: Mapping[str, int] | None = None,
@@ -103,10 +105,12 @@ def tune(
     detach: bool = False,
     leave: Leave = never,
 ) -> list[Tuned]:
-    """Tune several networks at once.
+    """Tune several networks at once, each for one kind of device or for several.
 
     Returns their outcomes in the order of `networks`, which are paths and names of the zoo; an
-    error of one does not end the others. Each is a job of its own with its own run in the home of
+    error of one does not end the others. Where the devices of `context` are of several kinds, or
+    there are `contexts` instead, which share one home, each network has an outcome for each kind,
+    in the order of these. Each is a job of its own with its own run in the home of
     `context`, and the budget and settings that are given: `trials`, `minutes`,
     `target_latency_ms`, `trials_per_task`, `device_minutes`, `speedup`, `most_lost`,
     `profile_timeout_s`, `batch_size`, `transfer_learning`, `settings` and `new_job` are as in
@@ -119,7 +123,7 @@ def tune(
     leave free; these, `whole`, `trust`, `precision`, `calibrate` and `inputs` are as in
     `Session.from_network`.
 
-    `observer(i)` gives what is called with the events of the i-th network
+    `observer(i)` gives what is called with the events of the i-th outcome
     (`tunefleet.core.events`), from any thread; without it a notebook shows the progress as text.
     Called again after an interruption, all jobs go on, also those that were delivered by then: a
     job ends when `tell` has been given the outcomes.
@@ -152,26 +156,29 @@ def tune(
         settings=settings,
         new_job=new_job,
     )
-    base = context_of(context)
+    kinds = [kind for each in contexts or [context_of(context)] for kind in each.each_kind()]
+    base = kinds[0]
     folder = partial(base.created, Home(base.home).modules)
     options = ImportOptions(
         shape_request(shapes, dims, constants), whole, trust, inputs=input_files(inputs, folder)
     )
     find = partial(source_of, options=options, precision=precision, calibrate=calibrate)
-    requests = [replace(asked, terms=each) for each in terms]
+    several = len(names) * len(kinds) > 1
+    wanted = [
+        _Wanted(name, kind.another() if several else kind, replace(asked, terms=each), find)
+        for name, each in zip(names, terms, strict=True)
+        for kind in kinds
+    ]
     observers = [
-        observer(index) if observer is not None else default_observer(name)
-        for index, name in enumerate(names)
+        observer(index) if observer is not None else default_observer(each.name)
+        for index, each in enumerate(wanted)
     ]
     if detach or server_of(base.home) is not None:
-        served = _served(names, base, find, requests, observers, detach, leave)
+        served = _served(base.home, wanted, observers, detach, leave)
         tell(served)
         return served
-    fleet = fleet_of(base)
-    runs = [
-        _Run(name, fleet, base.another() if len(names) > 1 else base, watch, request, find)
-        for name, watch, request in zip(names, observers, requests, strict=True)
-    ]
+    fleet = fleet_of(*kinds)
+    runs = [_Run(fleet, each, watch) for each, watch in zip(wanted, observers, strict=True)]
     try:
         fleet.check()
         # A job that another process has is refused here, before any worker starts.
@@ -189,50 +196,64 @@ def tune(
     return outcomes
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A network on one kind of device; `find` says where it comes from."""
+
+    name: str
+    context: BenchmarkContext
+    request: SearchRequest
+    find: Callable[..., NetworkSource]
+
+    @property
+    def source(self) -> NetworkSource:
+        return self.find(self.name, context=self.context)
+
+    def outcome(self, **came: Any) -> Tuned:
+        return Tuned(self.name, device=self.context.place, **came)
+
+
 def _served(
-    names: Sequence[str],
-    base: BenchmarkContext,
-    find: Callable[..., NetworkSource],
-    requests: Sequence[SearchRequest],
+    home: Path,
+    wanted: Sequence[_Wanted],
     observers: Sequence[Observer],
     detach: bool,
     leave: Leave,
 ) -> list[Tuned]:
     """Have the server of a home tune networks, and follow it. Raises InputError for cores, which
     are the server's."""
-    if base.host_cores or base.device_cores:
+    if any(each.context.host_cores or each.context.device_cores for each in wanted):
         raise InputError(
             "the server of this home decides which cores are used",
             cure="give --host-cores and --device-cores to tunefleet serve",
         )
-    store = open_store(base.home)
+    store = open_store(home)
     submitted: dict[str, Submitted] = {}
-    outcomes = [Tuned(name) for name in names]
+    outcomes = [each.outcome() for each in wanted]
     try:
-        for index, name in enumerate(names):
-            context = base.another() if len(names) > 1 else base
+        for index, each in enumerate(wanted):
+            context = each.context
             try:
-                source = find(name, context=context)
-                terms = replace(requests[index].terms, served=True)
-                request = replace(requests[index], terms=terms)
+                terms = replace(each.request.terms, served=True)
+                request = replace(each.request, terms=terms)
                 after = store.events.last()
-                spec = job_spec(context, source, request)
+                spec = job_spec(context, each.source, request)
                 job = enter_job(store, spec, context, new=request.new_job)
             except TunefleetError as error:
-                outcomes[index] = Tuned(name, error=error)
+                outcomes[index] = each.outcome(error=error)
                 observers[index](ended_by(error))
                 continue
             store.coordination.ask(job.job_id, ControlRequest.RUN)
             if job.job_id != context.run_id:
                 after, context.run_id = last_opened(store, job.job_id), job.job_id
             submitted[job.job_id] = Submitted(job, observers[index], after)
-            outcomes[index] = Tuned(name, job=job.job_id)
+            outcomes[index] = each.outcome(job=job.job_id)
         if submitted:
-            take(base.home, submitted)
+            take(home, submitted)
         if detach or not submitted:
             return outcomes
         try:
-            ended = follow(base.home, store, submitted)
+            ended = follow(home, store, submitted)
         except KeyboardInterrupt:
             if leave():
                 return outcomes
@@ -265,35 +286,26 @@ def _names(networks: Any) -> list[str]:
 class _Run:
     """One of the networks: its way, or why it did not begin."""
 
-    def __init__(
-        self,
-        name: str,
-        fleet: LocalFleet,
-        context: BenchmarkContext,
-        observer: Observer,
-        request: SearchRequest,
-        find: Callable[..., NetworkSource],
-    ) -> None:
-        self._name = name
+    def __init__(self, fleet: LocalFleet, wanted: _Wanted, observer: Observer) -> None:
         self._fleet = fleet
-        self._context = context
+        self._wanted = wanted
         self._observer = observer
-        self._request = request
-        self._find = find
         self._course: Course | None = None
         self._error: TunefleetError | None = None
 
     def begin(self) -> Sequence[Live]:
         """What is to be submitted."""
         try:
-            source = self._find(self._name, context=self._context)
-            self._course = Course(self._fleet, self._context, source, self._observer)
-            self._course.open_job(self._request)
+            wanted = self._wanted
+            self._fleet.slots(wanted.context.device.hardware)  # or there is nothing to begin
+            course = Course(self._fleet, wanted.context, wanted.source, self._observer)
+            self._course = course
+            course.open_job(wanted.request)
         except TunefleetError as error:
             self._error = error
             self._observer(ended_by(error))
             return ()
-        return self._course.advance()
+        return course.advance()
 
     def finish(self) -> None:
         """What came of it is told."""
@@ -312,4 +324,5 @@ class _Run:
             raise error
         if error is not None and not isinstance(error, TunefleetError):
             raise error
-        return Tuned(self._name, course.outcome if course is not None else None, error)
+        result = course.outcome if course is not None else None
+        return self._wanted.outcome(result=result, error=error)
