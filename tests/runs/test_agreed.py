@@ -16,7 +16,6 @@ from tunefleet.core.result import RunResult
 from tunefleet.core.statistics import median
 from tunefleet.core.step import Comparison, StepKind
 from tunefleet.errors import JobError
-from tunefleet.report.result import read_result
 from tunefleet.runs.jobs import list_jobs
 from tunefleet.stages import runner
 from tunefleet.stages.measure import TUNED
@@ -108,15 +107,6 @@ def test_a_speedup_ends_the_search_once_it_is_met(tmp_path: Path) -> None:
     assert again.agreement is not None
     assert again.trials == 0
     assert AgreementOutcome.FROM_RECORDS is again.agreement.outcome
-
-
-def test_a_budget_that_ends_first_leaves_the_best_so_far(tmp_path: Path) -> None:
-    result = tuned(tmp_path, trials=6, target_latency_ms=1e-6)
-    assert result.agreement is not None
-    assert AgreementOutcome.NOT_MET is result.agreement.outcome
-    assert (result.stopped, result.trials) == ("all 6 trials are done", 6)
-    assert result.artifact is not None
-    assert read_result(result.to_dict(), "x").agreement == result.agreement
 
 
 def test_a_search_goes_on_where_only_its_estimate_is_low_enough(

@@ -84,12 +84,12 @@ def test_jobs_of_two_commands_survive_their_server(home: ServedHome) -> None:
     """They are interleaved, each trial is made once, and who watches misses nothing."""
     serve = home.command("serve")
     home.server()
-    first = home.command("tune", "zoo:tiny_cnn", "--trials", "24", "--json", "-")
+    first = home.command("tune", "zoo:tiny_cnn", "--trials", "16", "--json", "-")
     until(lambda: home.jobs())
     job = home.jobs()[0].job_id
     watch = home.command("watch", job, "--json")
-    second = home.command("tune", "zoo:tiny_cnn?batch=2", "--trials", "24", "--json", "-")
-    with_trials = lambda: _trials(home, job) >= 8  # noqa: E731
+    second = home.command("tune", "zoo:tiny_cnn?batch=2", "--trials", "16", "--json", "-")
+    with_trials = lambda: _trials(home, job) >= 4  # noqa: E731
     until(with_trials)
     os.kill(serve.pid, signal.SIGKILL)
     results = []
@@ -98,12 +98,12 @@ def test_jobs_of_two_commands_survive_their_server(home: ServedHome) -> None:
         assert process.returncode == 0, err
         results += json.loads(out)
     assert home.server() != serve.pid  # a command began the next one
-    assert all(result["trials"] == 24 for result in results)
+    assert all(result["trials"] == 16 for result in results)
     with closing(open_store(home.path)) as store:
         assert {JobState.SUCCEEDED} == {each.state for each in each_job(store.jobs)}
         for each in each_job(store.jobs):
             trials = store.records.trials(each.job_id)
-            assert len({t.candidate.candidate_id for t in trials}) == len(trials) == 24
+            assert len({t.candidate.candidate_id for t in trials}) == len(trials) == 16
         kept = [each.seq for each in store.events.page(job_ids=[job], limit=10**6)]
         spans = store.work.stages_between(0.0, time.time())
     began = {each: min(s.started_at for s in spans if s.key.job_id == each) for each in
@@ -137,7 +137,7 @@ def test_a_job_left_to_a_server_is_done_without_its_command(home: ServedHome) ->
 def test_a_command_that_is_interrupted_stops_its_jobs_and_goes_on_later(home: ServedHome) -> None:
     home.command("serve")
     server = home.server()
-    command = ("tune", "zoo:tiny_cnn", "--trials", "40", "--json", "-")
+    command = ("tune", "zoo:tiny_cnn", "--trials", "24", "--json", "-")
     first = home.command(*command)
     until(lambda: home.jobs() and _trials(home, home.jobs()[0].job_id) >= 4)
     first.send_signal(signal.SIGINT)
@@ -148,10 +148,10 @@ def test_a_command_that_is_interrupted_stops_its_jobs_and_goes_on_later(home: Se
     time.sleep(4)
     before = _trials(home, job)
     time.sleep(2)
-    assert _trials(home, job) == before < 40
+    assert _trials(home, job) == before < 24
     out, err = home.command(*command).communicate(timeout=240)
     (result,) = json.loads(out)
-    assert result["trials"] == 40, err
+    assert result["trials"] == 24, err
     assert (home.server(), len(home.jobs())) == (server, 1)
 
 
