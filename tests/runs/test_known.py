@@ -88,8 +88,9 @@ class TestBuild:
         assert f"publish of {job[:8]}: " in told
 
     def test_what_was_built_once_is_found(
-        self, home: Path, job: str, request: pytest.FixtureRequest
+        self, home: Path, job: str, tmp_path: Path, request: pytest.FixtureRequest
     ) -> None:
+        home = shutil.copytree(home, tmp_path / "home")
         shutil.rmtree(home / "artifacts" / job)
         built = build(NETWORK, context=context(home))
         assert built.job is None
