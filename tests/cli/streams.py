@@ -29,6 +29,7 @@ from tunefleet.core.events import (
     StageCommitted,
     StageProgressed,
     StageStarted,
+    StepCommitted,
 )
 from tunefleet.core.stage import (
     STAGE_ORDER,
@@ -41,6 +42,7 @@ from tunefleet.core.stage import (
     StageRun,
     UpdateResult,
 )
+from tunefleet.core.step import StepKey, StepKind, StepSpan
 from tunefleet.core.task import Task, WeightedTask
 
 JOB = "0123456789abcdef0123456789abcdef"
@@ -88,8 +90,9 @@ def a_run(
     budget = Budget(trials=rounds * 16, seconds=1800.0, target_latency_s=2e-3)
     elapsed = 300.0 if resumed else 0.0
     yield JobOpened(job, resumed, budget, elapsed)
-    for phase in ("import", "check"):
-        yield PhaseStarted(phase)
+    for step_kind in (StepKind.IMPORT, StepKind.CHECK):
+        yield PhaseStarted(step_kind)
+        yield StepCommitted(StepSpan(StepKey("preparation", step_kind), "host0", 1, 0.0, 2.0))
     yield Prepared(218.0)
     yield PhaseStarted("tune")
     yield Note("28 records of earlier jobs are used")
