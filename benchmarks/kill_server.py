@@ -45,7 +45,7 @@ class Server:
 
     def begin(self) -> bool:
         from tunefleet.core.home import Home
-        from tunefleet.fleet.door import Question, ask
+        from tunefleet.fleet.server_socket import ServerRequest, ask
 
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -58,7 +58,7 @@ class Server:
             )
         until = time.monotonic() + 120
         while time.monotonic() < until and self.process.poll() is None:
-            answer = ask(Home(self.home), Question("hello"))
+            answer = ask(Home(self.home), ServerRequest("hello"))
             if answer is not None and answer.pid == self.process.pid:
                 return True
             time.sleep(0.05)

@@ -17,7 +17,7 @@ import pytest
 
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job, JobState
-from tunefleet.fleet.door import Question, ask
+from tunefleet.fleet.server_socket import ServerRequest, ask
 from tunefleet.store import each_job, open_store
 
 pytestmark = [pytest.mark.tvm, pytest.mark.frameworks, pytest.mark.slow]
@@ -47,8 +47,8 @@ class ServedHome:
     def server(self) -> int:
         """The process that serves the home, once one does."""
         answered = None
-        until(lambda: (answered := ask(Home(self.path), Question("hello"))) is not None)
-        answered = ask(Home(self.path), Question("hello"))
+        until(lambda: (answered := ask(Home(self.path), ServerRequest("hello"))) is not None)
+        answered = ask(Home(self.path), ServerRequest("hello"))
         assert answered is not None
         return answered.pid
 
@@ -59,7 +59,7 @@ class ServedHome:
             return list(each_job(store.jobs))
 
     def close(self) -> None:
-        ask(Home(self.path), Question("stop"))
+        ask(Home(self.path), ServerRequest("stop"))
         for process in self._begun:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -128,7 +128,7 @@ def test_a_job_left_to_a_server_is_done_without_its_command(home: ServedHome) ->
     stopped = home.command("serve", "--stop")
     out, _ = stopped.communicate(timeout=60)
     assert f"process {server} ends after what runs" in out
-    until(lambda: ask(Home(home.path), Question("hello")) is None)
+    until(lambda: ask(Home(home.path), ServerRequest("hello")) is None)
     again = home.command("serve", "--stop")
     _, err = again.communicate(timeout=60)
     assert (again.returncode, "no server runs" in err) == (2, True)

@@ -99,10 +99,10 @@ def _stopped_by_signals(server: Server, say: object) -> Iterator[None]:
 
 def _stop(home: Path | None) -> None:
     from tunefleet.core.home import Home, default_home
-    from tunefleet.fleet.door import Question, ask
+    from tunefleet.fleet.server_socket import ServerRequest, ask
 
     root = home or default_home()
-    answer = ask(Home(root), Question("stop"))
+    answer = ask(Home(root), ServerRequest("stop"))
     if answer is None:
         raise InputError(f"no server runs for {root}", cure="begin one: tunefleet serve")
     typer.echo(f"process {answer.pid} ends after what runs; its jobs are kept")

@@ -70,7 +70,7 @@ class Home:
         return self.root / "devices.json"
 
     @property
-    def door(self) -> Path:
+    def server_socket(self) -> Path:
         """The socket of the server of this home."""
         return self.root / "serve.sock"
 

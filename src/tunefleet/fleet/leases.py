@@ -202,11 +202,7 @@ class Leases:
                 "this job is there twice: two of the networks are the same",
                 cure="name each network once",
             )
-        elsewhere = f" on {holder.process.host}" if holder.process.space != process_space() else ""
-        return StoreBusyError(
-            f"this job is being tuned by process {holder.process.pid}{elsewhere}",
-            cure="wait for it, or give another --seed for a job of its own",
-        )
+        return _busy(holder)
 
 
 @contextmanager
@@ -229,6 +225,24 @@ def measuring(
         leases.held(leases.claim(units, purpose=purpose), heard),
     ):
         yield
+
+
+def _busy(holder: Holder) -> StoreBusyError:
+    elsewhere = f" on {holder.process.host}" if holder.process.space != process_space() else ""
+    return StoreBusyError(
+        f"this job is being tuned by process {holder.process.pid}{elsewhere}",
+        cure="wait for it, or give another --seed for a job of its own",
+    )
+
+
+def check_free(coordination: Coordination, fingerprint: str) -> None:
+    """Raises StoreBusyError where another process works on a job."""
+    own = this_process()
+    for status in coordination.claims():
+        holder = status.claim.holder
+        taken = status.granted and _JOB + fingerprint in status.claim.units
+        if taken and holder.process != own and not is_over(status):
+            raise _busy(holder)
 
 
 def _served(holder: Holder) -> TunefleetError:

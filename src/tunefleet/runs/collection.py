@@ -14,7 +14,7 @@ from tunefleet.core.job import Collecting, Job, JobSpec, JobState
 from tunefleet.core.settings import MeasureSettings, SearchSettings, TuneSettings
 from tunefleet.errors import InputError, InternalError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.driver import Course, fleet_of
+from tunefleet.runs.driver import Pipeline, fleet_of
 from tunefleet.runs.request import SearchRequest
 from tunefleet.runs.sources import source_of
 
@@ -161,7 +161,7 @@ class _Network:
         self._target = target
         self._name = name
         self._observer = observer
-        self._course: Course | None = None
+        self._pipeline: Pipeline | None = None
         self._job_id, self._skipped = "", False
         self._error: Exception | None = None
 
@@ -171,9 +171,9 @@ class _Network:
         context = target.context.another()
         try:
             source = source_of(self._name, DEFAULT_IMPORT, context)
-            self._course = Course(target.fleet, context, source, self._observer, target.own)
-            spec = self._course.spec(target.request)
-            self._course.lock(spec)
+            self._pipeline = Pipeline(target.fleet, context, source, self._observer, target.own)
+            spec = self._pipeline.spec(target.request)
+            self._pipeline.lock(spec)
         except TunefleetError as error:
             self._error = error
             return self._ended()
@@ -183,22 +183,22 @@ class _Network:
         if job is not None and job.state is JobState.SUCCEEDED:
             self._job_id, self._skipped = job.job_id, True
             return self._ended()
-        self._job_id = self._course.open_job(target.request).job_id
-        return self._course.advance()
+        self._job_id = self._pipeline.open_job(target.request).job_id
+        return self._pipeline.advance()
 
     def _ended(self) -> Sequence[Live]:
         self._observer(JobEnded() if self._error is None else ended_by(self._error))
         return ()
 
     def close(self) -> None:
-        if self._course is not None:
-            self._course.close()
+        if self._pipeline is not None:
+            self._pipeline.close()
 
     def gathered(self) -> Gathered:
         """What became of it. Raises what is a bug of ours, or no error of the tree."""
-        target, course = self._target, self._course
+        target, pipeline = self._target, self._pipeline
         gathered = Gathered(self._name, str(target.target), skipped=self._skipped)
-        error = self._error or (course.error if course is not None else None)
+        error = self._error or (pipeline.error if pipeline is not None else None)
         if error is not None:
             if isinstance(error, InternalError) or not isinstance(error, TunefleetError):
                 raise error

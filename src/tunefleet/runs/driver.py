@@ -78,16 +78,19 @@ def fleet_of(*contexts: BenchmarkContext) -> LocalFleet:
 
 def enter_job(store: Store, spec: JobSpec, context: BenchmarkContext, *, new: bool) -> Job:
     """The running job of a request, or a new one with the id of the run; where it is to be a `new`
-    one in any case, it takes the place of that."""
+    one in any case, it takes the place of that. Raises StoreBusyError where another process works
+    on the job that would be replaced."""
     if new:
+        from tunefleet.fleet.leases import check_free
         from tunefleet.store import each_job
 
+        check_free(store.coordination, spec.fingerprint)
         for old in each_job(store.jobs, state=JobState.RUNNING, fingerprint=spec.fingerprint):
             store.jobs.finish(old.job_id, JobState.FAILED, {"stopped": "replaced by a new job"})
     return store.jobs.open(spec, job_id=context.run_id, now=context.created_at)
 
 
-class Course:
+class Pipeline:
     """One network on its way, by the plan of its job; without a job it is built of what earlier
     ones found.
 

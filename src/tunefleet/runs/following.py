@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import JobEnded, JobOpened, Observer
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job, JobState
-from tunefleet.fleet.door import Question, ask
 from tunefleet.fleet.leases import jobs_held
+from tunefleet.fleet.server_socket import ServerRequest, ask
 from tunefleet.runs.timeline import find_job
 from tunefleet.store import KeptEvent, Store, open_store
 
@@ -73,12 +74,15 @@ def watch_jobs(home: Path, names: Sequence[str], after: int = 0) -> Iterator[dic
 
 
 def watched_networks(home: Path, names: Sequence[str]) -> list[str]:
-    """The networks of jobs. Raises InputError for one that is unknown."""
-    store = open_store(home)
-    try:
-        return [find_job(store, name).spec.network.name for name in names]
-    finally:
-        store.close()
+    """The networks of jobs, with the id of the job where several are of one network. Raises
+    InputError for a job that is unknown."""
+    with closing(open_store(home)) as store:
+        jobs = [find_job(store, name) for name in names]
+    networks = [job.spec.network.name for job in jobs]
+    return [
+        name if networks.count(name) == 1 else f"{name} {job.job_id[:8]}"
+        for name, job in zip(networks, jobs, strict=True)
+    ]
 
 
 def show_jobs(
@@ -123,7 +127,7 @@ class _Patience:
             for job in going
             if job.spec.terms.served and wanted(job.job_id) is not ControlRequest.PAUSE
         ]
-        if served and ask(Home(self._home), Question("hello")) is not None:
+        if served and ask(Home(self._home), ServerRequest("hello")) is not None:
             self._until = time.monotonic() + _PATIENCE_S
         return bool(served) and time.monotonic() < self._until
 

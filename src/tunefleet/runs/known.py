@@ -19,7 +19,7 @@ from tunefleet.core.step import PREPARATION, Imported, Preparation, StepKey, Ste
 from tunefleet.core.task import WeightedTask
 from tunefleet.errors import InputError
 from tunefleet.runs.context import BenchmarkContext, context_of
-from tunefleet.runs.driver import Course, fleet_of, preparation_of
+from tunefleet.runs.driver import Pipeline, fleet_of, preparation_of
 from tunefleet.runs.given_inputs import GivenInputs, input_files
 from tunefleet.runs.request import shape_request
 from tunefleet.runs.sources import source_of
@@ -92,22 +92,22 @@ def build(
         fleet = fleet_of(base)
         closing.callback(fleet.close)
         fleet.check()
-        course = Course(fleet, base, source, watcher)
-        closing.callback(course.close)
+        pipeline = Pipeline(fleet, base, source, watcher)
+        closing.callback(pipeline.close)
 
         def run(upto: StepKind, again: frozenset[StepKind] = frozenset()) -> None:
-            lives = course.advance(upto, again=again)
+            lives = pipeline.advance(upto, again=again)
             if lives:
                 fleet.shell().run(lives)
-            if course.error is not None:
-                raise course.error
+            if pipeline.error is not None:
+                raise pipeline.error
 
         run(PREPARATION[-1])
-        course.deliver(_known(fleet.store, preparation, course.run.imported.tasks, job))
+        pipeline.deliver(_known(fleet.store, preparation, pipeline.run.imported.tasks, job))
         # There is no such artifact, or it was damaged, whatever was committed of it.
         made_again = frozenset({StepKind.VERIFY, StepKind.PUBLISH})
         run(StepKind.MEASURE if measure else StepKind.PUBLISH, made_again)
-        result = course.run.told()
+        result = pipeline.run.told()
     watcher(JobEnded())
     return result
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from tunefleet.core.coordination import ControlRequest
-from tunefleet.core.events import Event
+from tunefleet.core.events import Event, ended_by
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job, JobState
 from tunefleet.errors import StoreBusyError, TunefleetError
-from tunefleet.fleet.door import Answer, Door, Question
+from tunefleet.fleet.server_socket import ServerReply, ServerRequest, ServerSocket
 from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.driver import Course, fleet_of
+from tunefleet.runs.driver import Pipeline, fleet_of
 
 if TYPE_CHECKING:
     from tunefleet.fleet.live import Live
@@ -53,7 +53,7 @@ class Server:
         self._takes_all = takes_all
         self._say = say
         self._fleet: LocalFleet = fleet_of(context)
-        self._courses: dict[str, Course] = {}
+        self._pipelines: dict[str, Pipeline] = {}
         #: Jobs that could not go on; they are tried again where someone asks for them.
         self._failed: set[str] = set()
         self._next_look = 0.0
@@ -67,9 +67,9 @@ class Server:
         with ExitStack() as stack:
             stack.callback(self._fleet.close)
             stack.enter_context(self._fleet.leases.server())
-            door = stack.enter_context(Door(Home(self._home), self._asked))
-            self._say(f"serving {self._home} at {door.path}")
-            stack.callback(self._close_courses)
+            listening = stack.enter_context(ServerSocket(Home(self._home), self._asked))
+            self._say(f"serving {self._home} at {listening.path}")
+            stack.callback(self._close_pipelines)
             self._fleet.shell(self._policy).run(self)
 
     def stop(self) -> None:
@@ -87,7 +87,7 @@ class Server:
             if live is not None:
                 return live
         wanted = self._fleet.store.coordination.wanted
-        self._rests = all(wanted(job_id) is ControlRequest.PAUSE for job_id in self._courses)
+        self._rests = all(wanted(job_id) is ControlRequest.PAUSE for job_id in self._pipelines)
         self._next_look = time.monotonic() + _LOOK_S
         return None
 
@@ -112,7 +112,7 @@ class Server:
             for job in reversed([*each_job(self._fleet.store.jobs, state=JobState.RUNNING)])
             if (self._takes_all or job.spec.terms.served)
             and job.spec.source is not None
-            and job.job_id not in self._courses
+            and job.job_id not in self._pipelines
             and job.job_id not in self._failed
         ]
 
@@ -121,9 +121,9 @@ class Server:
         context = BenchmarkContext.of_job(job, self._home)
         told = f"job {job.job_id[:8]} ({job.spec.network.name})"
         try:
-            course = Course(self._fleet, context, job.spec.source, _unwatched, closes=True)
-            self._courses[job.job_id] = course
-            course.take_up(job)
+            pipeline = Pipeline(self._fleet, context, job.spec.source, _unwatched, closes=True)
+            self._pipelines[job.job_id] = pipeline
+            pipeline.take_up(job)
         except StoreBusyError:  # the command that asked for it does it
             self._forget(job.job_id)
             return None
@@ -131,42 +131,44 @@ class Server:
             self._forget(job.job_id)
             self._failed.add(job.job_id)
             self._say(f"{told} cannot go on: {error}")
+            with suppress(TunefleetError):  # those who watch would wait for ever
+                self._fleet.store.events.append(job.job_id, time.time(), [ended_by(error)])
             return None
         self._rests = False
         self._say(f"{told} begins, for {job.spec.terms.owner}")
-        lives = course.advance()
+        lives = pipeline.advance()
         return next(iter(lives), None)
 
     def _reap(self) -> None:
         """Let go of the jobs that have ended."""
-        for job_id, course in list(self._courses.items()):
-            if not course.is_over:
+        for job_id, pipeline in list(self._pipelines.items()):
+            if not pipeline.is_over:
                 continue
-            told = f"job {job_id[:8]} ({course.name})"
-            if course.error is not None:
+            told = f"job {job_id[:8]} ({pipeline.name})"
+            if pipeline.error is not None:
                 self._failed.add(job_id)
-                self._say(f"{told} ended: {course.error}")
+                self._say(f"{told} ended: {pipeline.error}")
             else:
                 self._say(f"{told} is done")
             self._forget(job_id)
 
     def _forget(self, job_id: str) -> None:
-        course = self._courses.pop(job_id, None)
-        if course is not None:
-            course.close()
+        pipeline = self._pipelines.pop(job_id, None)
+        if pipeline is not None:
+            pipeline.close()
 
-    def _close_courses(self) -> None:
-        for job_id in list(self._courses):
+    def _close_pipelines(self) -> None:
+        for job_id in list(self._pipelines):
             self._forget(job_id)
 
-    def _asked(self, asked: Question) -> Answer:
-        """What somebody at the door wants; in a thread of the door."""
+    def _asked(self, asked: ServerRequest) -> ServerReply:
+        """What a client asks for; called by the socket's thread."""
         if asked.verb == "stop":
             self.stop()
         elif asked.verb == "take":
             self._failed -= set(asked.job_ids)
             self._next_look = 0.0
-        return Answer(jobs=len(self._courses))
+        return ServerReply(jobs=len(self._pipelines))
 
 
 def _unwatched(event: Event) -> None:

@@ -19,7 +19,7 @@ from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import PREPARATION, StepKind
 from tunefleet.errors import StepOrderError
 from tunefleet.runs.context import BenchmarkContext, context_of
-from tunefleet.runs.driver import Course, fleet_of
+from tunefleet.runs.driver import Pipeline, fleet_of
 from tunefleet.runs.given_inputs import GivenInputs, input_files
 from tunefleet.runs.request import check_policy, check_rounds, search_request, shape_request
 from tunefleet.runs.sources import source_of
@@ -97,7 +97,7 @@ class Session:
         self._given_observer = observer
         self._name = ""
         self._fleet: LocalFleet | None = None
-        self._course: Course | None = None
+        self._pipeline: Pipeline | None = None
         self._built = self._saved = False
         self._result: RunResult | None = None
         self._artifact: Artifact | None = None
@@ -117,14 +117,14 @@ class Session:
     def close(self) -> None:
         """End the workers and release the store. The session can still tell its result."""
         with ExitStack() as closing:  # each is closed whatever becomes of the others
-            for held in (self._module, self._fleet, self._course):
+            for held in (self._module, self._fleet, self._pipeline):
                 if held is not None:
                     closing.callback(held.close)
             try:
-                if self._course is not None and self._result is None and self._prepared:
-                    self._result = self._course.run.result()
+                if self._pipeline is not None and self._result is None and self._prepared:
+                    self._result = self._pipeline.run.result()
             finally:
-                self._course = self._fleet = self._module = None
+                self._pipeline = self._fleet = self._module = None
 
     # The steps
 
@@ -178,15 +178,15 @@ class Session:
         options = ImportOptions(
             shape_request(shapes, dims, constants), whole, trust, inputs=input_files(inputs, folder)
         )
-        if self._course is not None:
-            self._course.close()
+        if self._pipeline is not None:
+            self._pipeline.close()
             self.context.renew()  # what it committed is of its run
-        self._course = None
+        self._pipeline = None
         self._forget_built()
         source = source_of(file, options, self.context, precision, calibrate)
         self._name = source.name
         observer = self._given_observer or default_observer(source.name)
-        self._course = Course(self._place(), self.context, source, observer)
+        self._pipeline = Pipeline(self._place(), self.context, source, observer)
         self._run(PREPARATION[-1])
         return self
 
@@ -233,7 +233,7 @@ class Session:
         Raises StepOrderError before `from_network`, InputError for a wrong value, JobError where
         the job was cancelled or could not go on.
         """
-        course = self._need("autotune", "from_network", self._prepared)
+        pipeline = self._need("autotune", "from_network", self._prepared)
         check_policy(policy)
         asked = search_request(
             trials,
@@ -250,9 +250,9 @@ class Session:
             new_job=new_job,
             look_ahead=look_ahead,
         )
-        if course.run.job is not None:
+        if pipeline.run.job is not None:
             self._forget_built()
-        course.open_job(asked)
+        pipeline.open_job(asked)
         self._run(StepKind.SELECT_WINNERS, policy=policy)
         return self
 
@@ -282,14 +282,14 @@ class Session:
 
         `rounds` is how many times each is measured, 12 unless `settings` say otherwise. Raises
         StepOrderError before `build`, InputError for a wrong number."""
-        course = self._need("evaluate", "build", self._built)
+        pipeline = self._need("evaluate", "build", self._built)
         if rounds is not None:
             check_rounds(rounds)
         unsaved = frozenset[StepKind]() if self._saved else frozenset({StepKind.PUBLISH})
         again = frozenset({StepKind.MEASURE})
         self._run(StepKind.MEASURE, without=unsaved, again=again, rounds=rounds)
-        self._result = course.run.told()
-        course.finish(self._result.to_dict())
+        self._result = pipeline.run.told()
+        pipeline.finish(self._result.to_dict())
         return self
 
     def run(self, *inputs: Any) -> Any:
@@ -336,8 +336,8 @@ class Session:
 
     def result(self) -> RunResult:
         """Everything that is known by now; `to_dict()` of it is what `--json` writes."""
-        if self._course is not None and self._prepared:
-            return self._course.run.result()
+        if self._pipeline is not None and self._prepared:
+            return self._pipeline.run.result()
         if self._result is None:
             self._need("result", "from_network", False)
         assert self._result is not None
@@ -346,12 +346,12 @@ class Session:
     @property
     def state(self) -> str:
         """How far it is: new, imported, tuned, built, saved, loaded, or closed."""
-        if self._course is None:
+        if self._pipeline is None:
             return "loaded" if self._artifact else "closed" if self._name else "new"
         steps = {
             "saved": self._saved,
             "built": self._built,
-            "tuned": self._course.run.job is not None,
+            "tuned": self._pipeline.run.job is not None,
         }
         done = next((step for step, is_done in steps.items() if is_done), "imported")
         return done if self._prepared else "new"
@@ -380,12 +380,12 @@ class Session:
 
     @property
     def _prepared(self) -> bool:
-        return self._course is not None and self._course.run.is_prepared
+        return self._pipeline is not None and self._pipeline.run.is_prepared
 
-    def _need(self, step: str, missing: str, done: bool) -> Course:
-        if not done or self._course is None:
+    def _need(self, step: str, missing: str, done: bool) -> Pipeline:
+        if not done or self._pipeline is None:
             raise StepOrderError(f"{step} needs {missing} first", cure=f"call {missing}() before")
-        return self._course
+        return self._pipeline
 
     def _run(
         self,
@@ -397,13 +397,13 @@ class Session:
         rounds: int | None = None,
     ) -> None:
         """Go on to a step; raises what ended it before."""
-        course = self._course
-        assert course is not None
-        lives = course.advance(upto, without=without, again=again, rounds=rounds)
+        pipeline = self._pipeline
+        assert pipeline is not None
+        lives = pipeline.advance(upto, without=without, again=again, rounds=rounds)
         if lives:
             self._place().shell(policy).run(lives)
-        if course.error is not None:
-            raise course.error
+        if pipeline.error is not None:
+            raise pipeline.error
 
     def _place(self) -> LocalFleet:
         if self._fleet is None:

@@ -17,7 +17,7 @@ from tunefleet.core.home import Home
 from tunefleet.core.job import Job
 from tunefleet.core.result import RunResult
 from tunefleet.errors import JobError, SetupError, TunefleetError
-from tunefleet.fleet.door import Answer, Question, ask
+from tunefleet.fleet.server_socket import ServerReply, ServerRequest, ask
 from tunefleet.report.result import read_result
 from tunefleet.runs.following import events_of
 from tunefleet.store import Store
@@ -37,12 +37,12 @@ class Submitted:
     after: int
 
 
-def server_of(home: Path) -> Answer | None:
+def server_of(home: Path) -> ServerReply | None:
     """The server of a home, if there is one. Raises InputError for one of another version."""
-    return ask(Home(home), Question("hello"))
+    return ask(Home(home), ServerRequest("hello"))
 
 
-def start_server(home: Path) -> Answer:
+def start_server(home: Path) -> ServerReply:
     """Begin the server of a home, which ends when it was idle for a while; it outlives this
     process. Raises SetupError where it does not begin."""
     log = Home(home).server_log
@@ -69,7 +69,7 @@ def start_server(home: Path) -> Answer:
 
 def take(home: Path, job_ids: Collection[str]) -> None:
     """Let the server of a home do jobs of its store; one begins where there is none."""
-    if ask(Home(home), Question("take", tuple(job_ids))) is None:
+    if ask(Home(home), ServerRequest("take", tuple(job_ids))) is None:
         start_server(home)  # it looks for them
 
 

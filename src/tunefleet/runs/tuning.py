@@ -19,7 +19,7 @@ from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
 from tunefleet.errors import InputError, InternalError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext, context_of
-from tunefleet.runs.driver import Course, enter_job, fleet_of
+from tunefleet.runs.driver import Pipeline, enter_job, fleet_of
 from tunefleet.runs.following import last_opened
 from tunefleet.runs.given_inputs import GivenInputs, input_files
 from tunefleet.runs.request import (
@@ -290,7 +290,7 @@ class _Run:
         self._fleet = fleet
         self._wanted = wanted
         self._observer = observer
-        self._course: Course | None = None
+        self._pipeline: Pipeline | None = None
         self._error: TunefleetError | None = None
 
     def begin(self) -> Sequence[Live]:
@@ -298,31 +298,31 @@ class _Run:
         try:
             wanted = self._wanted
             self._fleet.slots(wanted.context.device.hardware)  # or there is nothing to begin
-            course = Course(self._fleet, wanted.context, wanted.source, self._observer)
-            self._course = course
-            course.open_job(wanted.request)
+            pipeline = Pipeline(self._fleet, wanted.context, wanted.source, self._observer)
+            self._pipeline = pipeline
+            pipeline.open_job(wanted.request)
         except TunefleetError as error:
             self._error = error
             self._observer(ended_by(error))
             return ()
-        return course.advance()
+        return pipeline.advance()
 
     def finish(self) -> None:
         """What came of it is told."""
-        if self._course is not None and self._course.outcome is not None:
-            self._course.finish(self._course.outcome.to_dict())
+        if self._pipeline is not None and self._pipeline.outcome is not None:
+            self._pipeline.finish(self._pipeline.outcome.to_dict())
 
     def close(self) -> None:
-        if self._course is not None:
-            self._course.close()
+        if self._pipeline is not None:
+            self._pipeline.close()
 
     def outcome(self) -> Tuned:
         """Raises what is a bug of ours, or no error of the tree."""
-        course = self._course
-        error = self._error or (course.error if course is not None else None)
+        pipeline = self._pipeline
+        error = self._error or (pipeline.error if pipeline is not None else None)
         if isinstance(error, InternalError):
             raise error
         if error is not None and not isinstance(error, TunefleetError):
             raise error
-        result = course.outcome if course is not None else None
+        result = pipeline.outcome if pipeline is not None else None
         return self._wanted.outcome(result=result, error=error)

@@ -1,5 +1,5 @@
-"""The door of a home's server: a Unix socket with a file's permissions, a question and an answer
-each time."""
+"""The socket of a home's server: a Unix socket that only its user may open, one request and one
+reply for each connection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, Self
 from tunefleet.core.home import Home
 from tunefleet.errors import InputError, SetupError, internal
 
-#: Seconds for a question and its answer, and the most bytes of either.
+#: Seconds for a request and its reply, and the most bytes of either.
 _WAIT_S, _MOST_BYTES = 10.0, 1 << 20
 
 
@@ -27,7 +27,7 @@ def own_version() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ServerRequest:
     """`hello` asks who is there, `take` says that jobs are in the store, `stop` ends the server
     after its trials."""
 
@@ -37,8 +37,8 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """`jobs` are under way; `error` says why a question is not answered."""
+class ServerReply:
+    """`jobs` are under way; `error` says why a request is refused."""
 
     jobs: int = 0
     pid: int = 0
@@ -46,27 +46,26 @@ class Answer:
     error: str = ""
 
 
-class Door:
-    """Answers each question by `answer`, which runs in a thread of the door. One server at a time
-    has the door of a home: whoever makes it has made sure of that."""
+class ServerSocket:
+    """Replies to each request by `answer`, which runs in a thread of the socket. One server at a
+    time has the socket of a home: the caller has made sure of that by a lease."""
 
-    def __init__(self, home: Home, answer: Callable[[Question], Answer]) -> None:
-        self.path = home.door
+    def __init__(self, home: Home, answer: Callable[[ServerRequest], ServerReply]) -> None:
+        self.path = home.server_socket
         self._answer = answer
         self._socket: socket.socket | None = None
-        self._thread = threading.Thread(target=self._serve, name="tunefleet-door", daemon=True)
+        self._thread = threading.Thread(
+            target=self._serve, name="tunefleet-server-socket", daemon=True
+        )
         self._error: Exception | None = None
 
     def __enter__(self) -> Self:
         self.path.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            os.fchmod(listening.fileno(), 0o600)  # the permissions of what `bind` makes
             with _reachable(self.path) as name:
-                before = os.umask(0o177)
-                try:
-                    listening.bind(name)
-                finally:
-                    os.umask(before)
+                listening.bind(name)
             listening.listen()
         except OSError as error:
             listening.close()
@@ -112,28 +111,28 @@ class Door:
     def _converse(self, connection: socket.socket) -> None:
         connection.settimeout(_WAIT_S)
         asked = _asked(_line(connection))
-        if isinstance(asked, Answer):
+        if isinstance(asked, ServerReply):
             answer = asked
         elif asked.version != own_version() and asked.verb != "stop":
-            answer = Answer(error="another version")
+            answer = ServerReply(error="another version")
         else:
             answer = self._answer(asked)
         connection.sendall(_text({**asdict(answer), "pid": os.getpid()}))
 
 
-def _asked(line: bytes) -> Question | Answer:
-    """A question, or why it is none."""
+def _asked(line: bytes) -> ServerRequest | ServerReply:
+    """A request, or why it is none."""
     try:
         value = json.loads(line)
         verb, ids, version = value["verb"], value["job_ids"], value["version"]
         if verb not in ("hello", "take", "stop") or not all(isinstance(i, str) for i in ids):
             raise ValueError
-        return Question(verb, tuple(ids), str(version))
+        return ServerRequest(verb, tuple(ids), str(version))
     except (ValueError, LookupError, TypeError, RecursionError):
-        return Answer(error="that is no question")
+        return ServerReply(error="that is no request")
 
 
-def ask(home: Home, asked: Question) -> Answer | None:
+def ask(home: Home, asked: ServerRequest) -> ServerReply | None:
     """What the server of a home answers; None where there is none.
 
     Raises InputError where one of another version is there.
@@ -142,10 +141,10 @@ def ask(home: Home, asked: Question) -> Answer | None:
         connection = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         connection.settimeout(_WAIT_S)
         try:
-            connection.connect(stack.enter_context(_reachable(home.door)))
+            connection.connect(stack.enter_context(_reachable(home.server_socket)))
             connection.sendall(_text(asdict(asked)))
             value = json.loads(_line(connection))
-            answer = Answer(**value)
+            answer = ServerReply(**value)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError):
