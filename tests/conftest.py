@@ -15,6 +15,9 @@ import pytest
 import without_compiler
 from hypothesis import settings
 
+# The suites that the package has for those who add a device or an executor.
+pytest.register_assert_rewrite("tunefleet.testing")
+
 # A busy machine is no error of the code: examples have no time limit of their own.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")

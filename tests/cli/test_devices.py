@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.devices.programs import free_port
+from tests.devices.servers import free_port
 from tests.devices.test_registry import BOARD
 from tunefleet.cli.app import run
 from tunefleet.cli.devices import _default_name

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from tests.devices.programs import absent
+from tests.devices.servers import absent
 from tunefleet.cli.app import run
 
 pytestmark = pytest.mark.tvm

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.devices import programs
-from tests.devices.conformance import SETTINGS, DeviceConformance, ended
+from tests.devices import servers
 from tunefleet.core.device import DeviceKind, DeviceSpec, RpcAddress
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.target import Target
@@ -19,6 +18,8 @@ from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
 from tunefleet.devices import call_limit_s, open_device
 from tunefleet.hardware.gpu import gpus
 from tunefleet.stages import work
+from tunefleet.testing import programs
+from tunefleet.testing.device_conformance import SETTINGS, DeviceConformance, ended
 from tunefleet.workers.pool import CallEnd
 
 #: Threads write far behind the memory of the result, as no schedule does.
@@ -146,7 +147,7 @@ class TestRpcCuda(TestLocalCuda):
     @pytest.fixture(scope="class")
     @classmethod
     def spec(cls) -> Iterator[DeviceSpec]:
-        with programs.served() as server:
+        with servers.served() as server:
             yield DeviceSpec(DeviceKind.CUDA, RpcAddress("127.0.0.1", server.port))
 
     @staticmethod

@@ -1,7 +1,7 @@
 import pytest
 
-from tests.devices.conformance import DeviceConformance
 from tunefleet.core.device import DeviceSpec
+from tunefleet.testing.device_conformance import DeviceConformance
 
 pytestmark = pytest.mark.tvm
 

@@ -23,7 +23,7 @@ def test_sizes_that_cannot_be_told_apart_give_a_latency() -> None:
 
 
 def test_this_machine_is_reached_for_a_call_and_a_server_for_more(tmp_path: Path) -> None:
-    from tests.devices.programs import served
+    from tests.devices.servers import served
     from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.device import DeviceSpec, RpcAddress
     from tunefleet.core.placement import Link

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.devices import programs
-from tests.devices.conformance import SETTINGS, DeviceConformance
+from tests.devices import servers
 from tunefleet.core.device import DeviceSpec, RpcAddress
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.trial import Failure, FailureKind, Measurement
@@ -33,6 +32,8 @@ from tunefleet.devices.health import (
 )
 from tunefleet.errors import InputError, RetryElsewhereError
 from tunefleet.stages import work
+from tunefleet.testing import programs
+from tunefleet.testing.device_conformance import SETTINGS, DeviceConformance
 
 pytestmark = pytest.mark.tvm
 
@@ -40,13 +41,13 @@ pytestmark = pytest.mark.tvm
 class TestRpcServer(DeviceConformance):
     @pytest.fixture(scope="class")
     @classmethod
-    def server(cls) -> Iterator[programs.Server]:
-        with programs.served() as server:
+    def server(cls) -> Iterator[servers.Server]:
+        with servers.served() as server:
             yield server
 
     @pytest.fixture(scope="class")
     @classmethod
-    def spec(cls, server: programs.Server) -> DeviceSpec:
+    def spec(cls, server: servers.Server) -> DeviceSpec:
         return DeviceSpec(rpc=RpcAddress("127.0.0.1", server.port))
 
     @staticmethod
@@ -54,7 +55,7 @@ class TestRpcServer(DeviceConformance):
         return call_limit_s(DeviceSpec(rpc=RpcAddress("there", 1)), settings.timeout_s)
 
     def test_another_session_is_told(
-        self, server: programs.Server, spec: DeviceSpec, call: Callable[..., Any]
+        self, server: servers.Server, spec: DeviceSpec, call: Callable[..., Any]
     ) -> None:
         from tunefleet.devices.rpc import RpcDevice
 
@@ -69,11 +70,11 @@ class TestRpcServer(DeviceConformance):
     ) -> None:
         call(work.reset_device)
         for _ in range(3):
-            programs.until(lambda: health_of(spec).state is DeviceState.FREE, 10)
+            servers.until(lambda: health_of(spec).state is DeviceState.FREE, 10)
         self._still_works(call, folder)
 
     def test_a_server_that_is_started_again_is_found(
-        self, server: programs.Server, call: Callable[..., Any], folder: Path
+        self, server: servers.Server, call: Callable[..., Any], folder: Path
     ) -> None:
         self._still_works(call, folder)
         server.kill()
@@ -93,7 +94,7 @@ class TestRpcServer(DeviceConformance):
 def test_a_server_that_is_gone_is_told() -> None:
     from tunefleet.devices.rpc import RpcDevice
 
-    address = RpcAddress("127.0.0.1", programs.free_port())
+    address = RpcAddress("127.0.0.1", servers.free_port())
     assert health_of(DeviceSpec(rpc=address)).detail == "connection refused"
     gone = RpcDevice(address, 1, patience_s=0.5)
     with pytest.raises(RetryElsewhereError, match="is not there: connection refused; start it"):
@@ -107,7 +108,7 @@ def test_a_server_that_stops_answering_is_not_the_programs_fault(
     from tunefleet.devices.rpc import RpcDevice
 
     monkeypatch.setattr(rpc_session, "_ANSWER_S", 2.0)
-    with programs.served() as server:
+    with servers.served() as server:
         device = RpcDevice(RpcAddress("127.0.0.1", server.port), 1, patience_s=2)
         built = programs.matmul(tmp_path)
         assert isinstance(device.measure(built, SETTINGS, None), Measurement)
@@ -121,12 +122,12 @@ def test_a_server_that_stops_answering_is_not_the_programs_fault(
 def lab() -> Iterator[DeviceSpec]:
     """Two servers of one key behind a tracker."""
     with contextlib.ExitStack() as stack:
-        tracker = stack.enter_context(programs.served(what="rpc_tracker"))
+        tracker = stack.enter_context(servers.served(what="rpc_tracker"))
         spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", tracker.port, "board", tracker=True))
         for _ in range(2):
             place = f"127.0.0.1:{tracker.port}"
-            stack.enter_context(programs.served("--tracker", place, "--key", "board"))
-        programs.until(lambda: health_of(spec).free == 2, 20)
+            stack.enter_context(servers.served("--tracker", place, "--key", "board"))
+        servers.until(lambda: health_of(spec).free == 2, 20)
         yield spec
 
 
@@ -144,7 +145,7 @@ def opened(lab: DeviceSpec) -> Iterator[Callable[..., Any]]:
             return device
 
         yield open_one
-    programs.until(lambda: health_of(lab).free == 2, 20)
+    servers.until(lambda: health_of(lab).free == 2, 20)
 
 
 def test_a_network_takes_inputs_where_those_before_them_were(
@@ -204,7 +205,7 @@ def test_a_server_of_another_kind_than_was_named_is_not_used(
     with pytest.raises(RetryElsewhereError, match="is another device than was named"):
         other.measure(programs.matmul(tmp_path), SETTINGS, None)
     # It holds nothing that others could use.
-    programs.until(lambda: health_of(lab).free == 1, 20)
+    servers.until(lambda: health_of(lab).free == 1, 20)
 
 
 def test_all_servers_of_a_tracker_are_asked_what_they_are(
@@ -217,15 +218,15 @@ def test_all_servers_of_a_tracker_are_asked_what_they_are(
         asked.append(asking.ask(lab))
         return asked[-1].asked == 2
 
-    programs.until(both, 60)
+    servers.until(both, 60)
     found = asked[-1]
     assert found.servers == 2
-    programs.until(lambda: health_of(lab).free == 2, 20)
+    servers.until(lambda: health_of(lab).free == 2, 20)
     held = opened()
     assert held.describe() == found.description
     assert asking.ask(lab) == replace(found, asked=1)
     held.close()
-    programs.until(lambda: health_of(lab).free == 2, 20)
+    servers.until(lambda: health_of(lab).free == 2, 20)
     kinds = itertools.count()
 
     def unlike(*given: Any, **named: Any) -> Any:
@@ -244,18 +245,18 @@ def test_the_health_of_a_tracker_is_that_of_its_servers(
     assert lab.rpc is not None
     nobody = DeviceSpec(rpc=replace(lab.rpc, key="nobody"))
     assert "no server of the key nobody" in health_of(nobody).detail
-    servers = [health.servers for health in healths_of([lab, nobody])]
-    assert servers == [2, 0]
+    counts = [health.servers for health in healths_of([lab, nobody])]
+    assert counts == [2, 0]
     with pytest.raises(RetryElsewhereError, match=r"lends nothing: .*; start one: .* --key nobody"):
         check_all_there([lab, nobody])
-    assert servers == [health.servers for health in check_any_there([lab, nobody])]
+    assert counts == [health.servers for health in check_any_there([lab, nobody])]
     devices = [opened(), opened()]
     for device, free in zip(devices, (1, 0), strict=True):
         device.describe()
-        programs.until(lambda: health_of(lab).free == free, 5)  # noqa: B023
+        servers.until(lambda: health_of(lab).free == free, 5)  # noqa: B023
     assert health_of(lab).state is DeviceState.BUSY
     devices[0].close()
-    programs.until(lambda: health_of(lab).state is DeviceState.FREE, 20)
+    servers.until(lambda: health_of(lab).state is DeviceState.FREE, 20)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +279,7 @@ def test_the_health_of_a_tracker_is_that_of_its_servers(
 def test_what_no_tracker_says_is_told_as_that(answer: Any) -> None:
     from tunefleet.devices import tracker
 
-    with programs.answering(programs.tracking(answer)) as port:
+    with servers.answering(servers.tracking(answer)) as port:
         address = RpcAddress("127.0.0.1", port, "board", tracker=True)
         health = health_of(DeviceSpec(rpc=address))
         with pytest.raises(ValueError, match=r"."):
@@ -300,7 +301,7 @@ def test_a_tracker_that_answers_byte_by_byte_is_not_waited_for(
             connection.sendall(b" ")
             time.sleep(0.1)
 
-    with programs.answering(slowly) as port:
+    with servers.answering(slowly) as port:
         spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", port, "board", tracker=True))
         started = time.monotonic()
         assert health_of(spec).state is DeviceState.BUSY
@@ -309,7 +310,7 @@ def test_a_tracker_that_answers_byte_by_byte_is_not_waited_for(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_server_that_babbles_ends_no_command(seed: int, tmp_path: Path) -> None:
-    with programs.answering(programs.babbling(seed)) as port:
+    with servers.answering(servers.babbling(seed)) as port:
         command = [sys.executable, "-m", "tunefleet", "device", "add", f"rpc://127.0.0.1:{port}"]
         done = subprocess.run(
             [*command, "--home", str(tmp_path)],
@@ -328,7 +329,7 @@ def test_a_server_that_babbles_is_not_the_programs_fault(tmp_path: Path) -> None
 
     built = programs.matmul(tmp_path)
     config = WorkerConfig(1, 8.0, str(tmp_path / "log"))
-    with programs.answering(programs.babbling(0)) as port, WorkerPool(1, config) as pool:
+    with servers.answering(servers.babbling(0)) as port, WorkerPool(1, config) as pool:
         worker = DeviceWorker(pool, 1, DeviceSpec(rpc=RpcAddress("127.0.0.1", port)), 1.0)
         with pytest.raises(RetryElsewhereError):
             worker.call(work.profile_candidate, built, SETTINGS, None, timeout_s=5)

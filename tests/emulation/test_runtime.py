@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.devices.programs import served
+from tests.devices.servers import served
 from tests.emulation.fresh import FreshProcesses
 
 pytestmark = [pytest.mark.tvm, pytest.mark.slow]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.devices import programs
-from tests.devices.programs import absent
+from tests.devices import servers
+from tests.devices.servers import absent
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session, tune
 from tunefleet.cli.app import run
@@ -32,12 +32,12 @@ TRIALS = 12
 
 
 @contextlib.contextmanager
-def registered(home: Path, count: int) -> Iterator[list[programs.Server]]:
+def registered(home: Path, count: int) -> Iterator[list[servers.Server]]:
     """Servers that a home knows as `board-0` and so on."""
     from tunefleet.devices import open_device
 
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(programs.served()) for _ in range(count)]
+        servers = [stack.enter_context(servers.served()) for _ in range(count)]
         for index, server in enumerate(servers):
             spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", server.port))
             device = open_device(spec, 1)
@@ -81,14 +81,14 @@ def test_two_devices_take_the_batches_of_one_job(small: Path, tmp_path: Path) ->
 def test_the_servers_of_a_tracker_take_the_batches_of_one_job(small: Path, tmp_path: Path) -> None:
     events: list[Any] = []
     with contextlib.ExitStack() as stack:
-        tracker = stack.enter_context(programs.served(what="rpc_tracker"))
+        tracker = stack.enter_context(servers.served(what="rpc_tracker"))
         place = f"127.0.0.1:{tracker.port}"
         for _ in range(2):
-            stack.enter_context(programs.served("--tracker", place, "--key", "lab"))
+            stack.enter_context(servers.served("--tracker", place, "--key", "lab"))
         spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", tracker.port, "lab", tracker=True))
-        programs.until(lambda: health_of(spec).free == 2, 20)
+        servers.until(lambda: health_of(spec).free == 2, 20)
         assert run(["device", "add", spec.url, "--home", str(tmp_path)]) == 0
-        programs.until(lambda: health_of(spec).free == 2, 20)
+        servers.until(lambda: health_of(spec).free == 2, 20)
         with Session(
             BenchmarkContext(home=tmp_path, device="lab", threads=1), observer=events.append
         ) as session:
@@ -187,7 +187,7 @@ IDENTITY = DeviceIdentity("cpu", "Cortex-A72", ("asimd",), 4, (("L2", 1 << 20),)
 
 
 def board(home: Path, name: str, identity: DeviceIdentity) -> None:
-    spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", programs.free_port()))
+    spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", servers.free_port()))
     found = RegisteredDevice(name, spec, DeviceDescription(identity, "aarch64", (0,)), 0.0)
     DeviceRegistry(Home(home).devices).add(found)
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.devices import programs
+from tests.devices import servers
 from tests.fleet.jobs import SETTINGS
 
 
@@ -21,7 +21,7 @@ def main(home: Path) -> list[dict[str, Any]]:
     from tunefleet.devices import open_device
     from tunefleet.devices.registry import DeviceRegistry
 
-    with programs.another_board(home) as server:
+    with servers.another_board(home) as server:
         spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", server.port))
         device = open_device(spec, 1)
         DeviceRegistry(Home(home).devices).add(

@@ -259,3 +259,10 @@ def test_a_value_that_nobody_wrote_is_damage(path: Path, damage: str) -> None:
 
     with pytest.raises(SetupError, match="is damaged"):
         read_all()
+
+
+def test_open_store_takes_a_url(path: Path) -> None:
+    with closing(SqlStore.open(path)) as store:
+        store.jobs.open(v.make_spec(), job_id="job", now=0.0)
+    with closing(open_store(f"sqlite:///{path}")) as store:
+        assert [job.job_id for job in store.jobs.page()] == ["job"]

@@ -20,8 +20,12 @@ def store_path(home: Path) -> Path:
     return Home(home).store
 
 
-def open_store(home: Path) -> SqlStore:
-    """The store of a home directory, both created when missing."""
+def open_store(place: Path | str) -> SqlStore:
+    """The store at a URL (`sqlite:///PATH`), or that of a home directory, which is created when
+    missing."""
+    if "://" in str(place):
+        return SqlStore.open(str(place))
+    home = Path(place)
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:

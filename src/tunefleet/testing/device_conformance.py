@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.devices import programs
 from tunefleet.core.device import DeviceSpec
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
 from tunefleet.stages import work
+from tunefleet.testing import programs
 from tunefleet.workers.pool import CallEnd, CallFailure, WorkerConfig, WorkerPool
 
 SETTINGS = MeasureSettings(timeout_s=2.0, final_repeats=10)
