@@ -175,7 +175,7 @@ def test_doctor_fails_on_errors_only(
     invoke: Invoke, modules: Modules, code: int, severity: str
 ) -> None:
     check = {"name": "cpu", "ok": code == 0, "severity": severity, "value": "1", "advice": "more"}
-    modules("tunefleet.devices.doctor", examine=lambda choice: {"checks": [check]})
+    modules("tunefleet.devices.doctor", examine=lambda choice, home: {"checks": [check]})
     ended = invoke("doctor")
     assert (ended.code, ended.err) == (code, "")
     assert "cpu" in ended.out
@@ -187,7 +187,7 @@ def reasons(modules: Modules) -> list[str]:
     """Why the doctor's machine is used as it is; nothing is examined."""
     told: list[str] = []
 
-    def examine(choice: LayoutChoice) -> dict[str, Any]:
+    def examine(choice: LayoutChoice, home: Path) -> dict[str, Any]:
         told.append(choice.reason)
         return {"checks": []}
 

@@ -9,6 +9,7 @@ from tunefleet.core.layout import (
     MachineLayout,
     choose_layout,
     format_cores,
+    joined,
     parse_cores,
 )
 from tunefleet.errors import InputError
@@ -36,6 +37,17 @@ def test_hyperthreads_are_one_unit_and_one_thread() -> None:
     choice = chosen(EIGHT)
     assert choice.layout.device_units == {"core0", "core1", "core2", "core3"}
     assert (choice.threads, choice.layout.builders) == (4, 8)
+
+
+def test_joined_cores_are_one_unit_and_hyperthreads_stay_one() -> None:
+    assert joined(FOUR, [(0, 2), (2, 3), (3, 9)]) == {0: 0, 1: 1, 2: 0, 3: 0}
+    assert joined(EIGHT, [(4, 5)]) == {0: 0, 1: 0, 2: 2, 3: 3, 4: 0, 5: 0, 6: 2, 7: 3}
+
+
+def test_the_device_shares_no_joined_core_with_hosts() -> None:
+    layout = chosen(joined(FOUR, [(0, 2), (1, 3)]), threads=1).layout
+    assert (layout.host_cores, layout.device_cores) == ((0, 2), (1, 3))
+    assert not layout.time_shared
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Commands that look and change nothing: tasks, networks, doctor, version."""
+"""Commands that look and start nothing: tasks, networks, doctor, version."""
 
 from __future__ import annotations
 
@@ -66,15 +66,23 @@ def doctor(
     threads: options.Threads = None,
     host_cores: options.HostCores = None,
     device_cores: options.DeviceCores = None,
+    home: options.Home = None,
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Check whether this machine can tune, and what to improve."""
+    from tunefleet.core.home import default_home
     from tunefleet.devices.doctor import examine
+    from tunefleet.devices.neighbours import joined_cores
+    from tunefleet.fleet.leases import machine_units, measuring
     from tunefleet.hardware.processor import machine_layout
 
     host, device = parsing.core_numbers(host_cores), parsing.core_numbers(device_cores)
-    examination = examine(machine_layout(threads, host, device))
+    at_home = home or default_home()
+    choice = machine_layout(threads, host, device, joined_cores(at_home))
+    units = machine_units(choice.layout.host_units | choice.layout.device_units)
+    with measuring(at_home, units, "doctor", lambda text: typer.echo(text, err=True)):
+        examination = examine(choice, at_home)
     output.tell(json, examination, lambda: _show_checks(examination))
     if any(check["severity"] == "error" for check in examination["checks"]):
         raise typer.Exit(SetupError.exit_code)

@@ -69,6 +69,10 @@ class Home:
         """The registered devices."""
         return self.root / "devices.json"
 
+    def neighbours(self, host: str) -> Path:
+        """Which cores of a machine, named by its host name, slow each other down."""
+        return self.root / "neighbours" / f"{host}.json"
+
     @property
     def server_socket(self) -> Path:
         """The socket of the server of this home."""

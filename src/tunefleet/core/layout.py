@@ -126,6 +126,16 @@ def choose_layout(
     return LayoutChoice(layout, chosen, _reason(layout, chosen, usable))
 
 
+def joined(siblings: Mapping[int, int], pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Physical cores where the two cores of each of these pairs are on one; others stay as they
+    are in `siblings`, which maps each core to its physical core."""
+    merged = dict(siblings)
+    for pair in pairs:
+        units = {merged[core] for core in pair if core in merged}
+        merged |= {core: min(units) for core, unit in merged.items() if unit in units}
+    return merged
+
+
 def _check_usable(who: str, cores: Collection[int] | None, usable: Sequence[int]) -> None:
     if cores is None:
         return

@@ -7,7 +7,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,14 @@ CheckJson = dict[str, Any]
 _NEEDED_FREE_GIB = 2
 
 
-def examine(choice: LayoutChoice) -> dict[str, Any]:
+def examine(choice: LayoutChoice, home: Path) -> dict[str, Any]:
     """Every check as {name, ok, severity: ok | warning | error, value, advice}.
 
-    `choice` is how the machine would be used. An error means that tuning cannot work, a warning
+    `choice` is how the machine would be used. Which cores slow each other down is measured and kept
+    in `home`, for the layouts of later commands. An error means that tuning cannot work, a warning
     that something is slower or less trustworthy than it could be.
     """
-    checks = [_guarded(name, check) for name, check in _checks(choice).items()]
+    checks = [_guarded(name, check) for name, check in _checks(choice, home).items()]
     return {"checks": checks, "ok": all(c["severity"] != "error" for c in checks)}
 
 
@@ -199,6 +200,30 @@ def _noise(threads: int) -> CheckJson:
     return _fine(value)
 
 
+def _neighbours(home: Path) -> CheckJson:
+    from tunefleet.devices.neighbours import core_pairs, measure_joined, save_joined
+
+    cpu = cpu_info()
+    pairs = core_pairs(dict(cpu.siblings))
+    if len(cpu.granted) < 2 or not pairs:
+        return _fine("no two cores to compare")
+    with scratch_folder("doctor") as directory:
+        joined = measure_joined(pairs, directory)
+    save_joined(joined, home)
+    if not joined:
+        return _fine(f"no core slows another down ({_counted(pairs)} measured)")
+    slowest = max(joined, key=lambda each: each.slowdown.median)
+    first, second = slowest.cores
+    return _fine(
+        f"{len(joined)} of {_counted(pairs)} of cores slow each other down, {first} and {second} "
+        f"{slowest.slowdown.median:.1f} times: from the next command on, such cores count as one"
+    )
+
+
+def _counted(pairs: Sequence[tuple[int, int]]) -> str:
+    return f"{len(pairs)} pair{'s' * (len(pairs) > 1)}"
+
+
 def _memory() -> CheckJson:
     gib = cpu_info().facts.memory_gib
     if gib < 4:
@@ -216,7 +241,7 @@ def _scratch() -> CheckJson:
     return _fine(value)
 
 
-def _checks(choice: LayoutChoice) -> dict[str, Callable[[], CheckJson]]:
+def _checks(choice: LayoutChoice, home: Path) -> dict[str, Callable[[], CheckJson]]:
     return {
         "python": _python,
         "tvm": _tvm,
@@ -234,5 +259,6 @@ def _checks(choice: LayoutChoice) -> dict[str, Callable[[], CheckJson]]:
         "gpu": _gpus,
         "load": _load,
         "peak": partial(_peak, choice.threads),
+        "neighbours": partial(_neighbours, home),
         "noise": partial(_noise, choice.threads),
     }

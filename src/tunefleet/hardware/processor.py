@@ -6,15 +6,21 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from tunefleet.core.device import DeviceDescription
 from tunefleet.core.identity import DeviceIdentity
-from tunefleet.core.layout import LayoutChoice, choose_layout, format_cores, parse_cores
+from tunefleet.core.layout import (
+    LayoutChoice,
+    choose_layout,
+    format_cores,
+    joined,
+    parse_cores,
+)
 from tunefleet.core.printing import printable
 from tunefleet.errors import InputError
 from tunefleet.hardware.arm import FEATURES as ARM_FEATURES
@@ -180,18 +186,34 @@ def machine_layout(
     threads: int | None = None,
     host_cores: Collection[int] | None = None,
     device_cores: Collection[int] | None = None,
+    pairs: Iterable[tuple[int, int]] = (),
 ) -> LayoutChoice:
     """The layout of hosts and device on this machine, by default on granted cores; see
-    `choose_layout`."""
+    `choose_layout`. `pairs` are cores that were measured to slow each other down: they are one
+    unit. The default number of threads is as without them, since records are of that number."""
     cpu = cpu_info()
     named = host_cores is not None or device_cores is not None
     usable = cpu.cores if named else cpu.granted
-    choice = choose_layout(
-        usable, dict(cpu.siblings), threads, host_cores, device_cores, slower=cpu.slower
+    choose = partial(
+        choose_layout,
+        usable,
+        host_cores=host_cores,
+        device_cores=device_cores,
+        slower=cpu.slower,
     )
+    siblings = dict(cpu.siblings)
+    units = joined(siblings, pairs)
+    if threads is None:
+        threads = choose(siblings).threads
+    choice = choose(units, threads)
     notes = []
+    if units != siblings:
+        before, after = (len(set(each.values())) for each in (siblings, units))
+        notes.append(f"{before} cores count as {after}: some were measured to slow each other down")
     if usable != cpu.cores:
-        notes = [f"a container limits the time of {len(cpu.cores)} cores to that of {cpu.quota:g}"]
+        notes.append(
+            f"a container limits the time of {len(cpu.cores)} cores to that of {cpu.quota:g}"
+        )
     if cpu.slower and not named:
         notes.append(f"slower than others: {format_cores(cpu.slower)}")
     return replace(choice, reason="; ".join([choice.reason, *notes]))

@@ -16,7 +16,7 @@ from tunefleet.core.gpu import CUDA
 from tunefleet.core.home import Home, default_home
 from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.job import Job
-from tunefleet.core.layout import MachineLayout
+from tunefleet.core.layout import LayoutChoice, MachineLayout
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
 from tunefleet.hardware import processor
@@ -163,7 +163,7 @@ class BenchmarkContext:
 
             threads = self.threads
             if threads is None and (self.host_cores or self.device_cores):
-                threads = processor.machine_layout(None, self.host_cores, self.device_cores).threads
+                threads = self._choice(None, self.host_cores, self.device_cores).threads
             target = parse_target(self.target_text, threads)
             check_runs_here(target)
             self._target = target
@@ -176,9 +176,20 @@ class BenchmarkContext:
             # It only sends, and runs the source framework once: it need not be kept free, and
             # hosts build on cores of all kinds.
             cores = self.host_cores or processor.cpu_info().granted
-            return processor.machine_layout(None, cores, cores).layout
+            return self._choice(None, cores, cores).layout
         threads = self.target.threads if self.is_here else None
-        return processor.machine_layout(threads, self.host_cores, self.device_cores).layout
+        return self._choice(threads, self.host_cores, self.device_cores).layout
+
+    def _choice(
+        self,
+        threads: int | None,
+        host_cores: Collection[int] | None,
+        device_cores: Collection[int] | None,
+    ) -> LayoutChoice:
+        from tunefleet.devices.neighbours import joined_cores
+
+        pairs = joined_cores(self.home)
+        return processor.machine_layout(threads, host_cores, device_cores, pairs)
 
     def __repr__(self) -> str:
         given = {

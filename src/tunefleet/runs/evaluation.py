@@ -43,6 +43,7 @@ def evaluate_artifact(
     from tunefleet.artifacts.module import check_runs_here
     from tunefleet.artifacts.opening import open_artifact
     from tunefleet.artifacts.runtime import with_pool
+    from tunefleet.devices.neighbours import joined_cores
     from tunefleet.fleet.leases import device_units, measuring
     from tunefleet.hardware.processor import machine_layout
     from tunefleet.stages import work
@@ -55,7 +56,7 @@ def evaluate_artifact(
         check_files(artifact, artifact.untuned)
     spec, threads = here_for(artifact.target), artifact.target.threads
     at_home = Path(home or default_home())
-    units = device_units("", spec, machine_layout().layout)
+    units = device_units("", spec, machine_layout(pairs=joined_cores(at_home)).layout)
     with measuring(at_home, units, "evaluation", tell):
         evaluation, identity = with_pool(
             work.on_device, spec, threads, None, _evaluated, (artifact, rounds)
