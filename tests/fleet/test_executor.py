@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import queue
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +38,42 @@ def test_a_bug_in_a_stage_is_reported() -> None:
     assert report.end is End.FAILED
     assert isinstance(report.error, TypeError)
     assert host.responsive()
+
+
+def test_what_a_stage_uses_beside_its_device_is_shared_and_given_back() -> None:
+    """Cores that launch for GPUs: for several at once, and not while they are measured on."""
+    leases, cores = Leases(MemoryStore().coordination), frozenset({"core 0"})
+    claims = leases._coordination.claims
+    reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
+    together = threading.Barrier(3)
+    lane: Any = SimpleNamespace(
+        job=SimpleNamespace(spec=SimpleNamespace(fingerprint="")), task=SimpleNamespace(name="t")
+    )
+
+    class Runner:
+        def run(self, *args: Any) -> None:
+            together.wait(10)
+            together.wait(10)
+            raise KeyError("over")
+
+    runner: Any = Runner()
+    measured = leases.claim(cores)
+    leases.acquire(measured, NOTHING, NOTHING)
+    for number in range(2):
+        gpu = Resource(f"cuda:{number}", Role.DEVICE, "gpu", frozenset({f"gpu {number}"}))
+        LocalExecutor(
+            gpu, (), runner, NOTHING, leases, reports.put, print, (), lambda kind: cores
+        ).start(replace(ASSIGNMENT, lane=lane))
+    while len(claims()) < 5:
+        assert reports.empty()
+    assert [s.granted for s in claims() if s.claim.units == cores and s.granted] == [True]
+    leases.release(measured)
+    together.wait(10)  # both run
+    assert [status.granted for status in claims()] == [True] * 4
+    together.wait(10)
+    errors = [reports.get(timeout=10).error for _ in range(2)]
+    assert [KeyError, KeyError] == [type(error) for error in errors]
+    assert claims() == []
 
 
 def test_a_thread_that_ends_without_a_report_is_seen_by_the_heartbeat() -> None:

@@ -19,6 +19,8 @@ from tunefleet.core.coordination import Queued
 from tunefleet.core.device import THIS_MACHINE, DeviceKind, DeviceSpec, RpcAddress
 from tunefleet.core.events import JobContinued, JobHeld
 from tunefleet.core.layout import MachineLayout
+from tunefleet.core.stage import StageKind
+from tunefleet.core.step import StepKind
 from tunefleet.errors import InputError, LeaseLostError, StoreBusyError
 from tunefleet.fleet import leases as module
 from tunefleet.fleet.leases import (
@@ -28,6 +30,7 @@ from tunefleet.fleet.leases import (
     machine_units,
     measuring,
     this_process,
+    units_beside,
 )
 from tunefleet.store import MemoryStore, open_store
 from tunefleet.system.processes import started_at
@@ -198,6 +201,17 @@ def test_a_gpu_is_of_its_machine_and_a_board_of_nobody() -> None:
     assert gpu == machine_units(["gpu 0"])
     assert gpu != {"gpu 0"}
     assert device_units("device", THIS_MACHINE, layout) == machine_units(["core1"])
+
+
+def test_what_works_here_beside_a_device_uses_the_cores_that_are_measured_on() -> None:
+    layout = MachineLayout.of([0], [1], {0: 0, 1: 1})
+    board, gpu = DeviceSpec(rpc=RpcAddress("there", 9090)), DeviceSpec(DeviceKind.CUDA)
+    cores = machine_units(["core1"])
+    for kind in (StageKind.PROFILE, StepKind.CHECK, StepKind.MEASURE):
+        assert units_beside(kind, gpu, layout) == cores
+        assert units_beside(kind, THIS_MACHINE, layout) == frozenset()
+    assert units_beside(StepKind.CHECK, board, layout) == cores
+    assert units_beside(StageKind.PROFILE, board, layout) == frozenset()
 
 
 def test_what_is_measured_outside_of_jobs_waits_too(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.scheduler.mock import device, host
+from tests.scheduler.mock import device, host, job, run
+from tunefleet.scheduler.names import SEQUENTIAL, SYNCHRONOUS
+from tunefleet.scheduler.policies import POLICIES
 from tunefleet.scheduler.resources import AWAY_S, Held, Resources, quarantine_s
 from tunefleet.scheduler.values import Resource, Role
 
@@ -18,6 +21,7 @@ FLEET = (
     device("d0", "a"),
     device("d1", "c"),
     Resource("may be shared", Role.DEVICE, "device", frozenset({"c"}), True, 2),
+    Resource("launches", Role.DEVICE, "gpu", frozenset({"g"}), beside=frozenset({"a", "c"})),
     Resource("both", Role.DEVICE, "wide", frozenset({"a", "b", "c"})),
 )
 STAGE: Any = object()
@@ -31,6 +35,10 @@ def looked_up(resources: Resources, held: list[Held]) -> dict[Any, set[str]]:
         for other in held:
             if other.leases and other.resource.units & one.resource.units:
                 free &= one.resource.shareable and other.resource.shareable
+            if other.leases and other.resource.beside & one.resource.units:
+                free &= one.resource.shareable
+            if other.leases and other.resource.units & one.resource.beside:
+                free &= other.resource.shareable
         if free:
             found.setdefault(one.pool, set()).add(one.resource.resource_id)
     return found
@@ -76,7 +84,7 @@ def test_what_comes_free_is_told_for_every_pool_that_shares_the_units() -> None:
     resources.start(taken, STAGE, 1)
     assert resources.startable((Role.HOST, "host")) is None
     assert resources.release(taken, 1) == {
-        (Role.DEVICE, "wide"), (Role.HOST, "host"), (Role.DEVICE, "device"),
+        (Role.DEVICE, "wide"), (Role.HOST, "host"), (Role.DEVICE, "device"), (Role.DEVICE, "gpu"),
     }  # fmt: skip
 
 
@@ -94,3 +102,25 @@ def test_a_device_that_was_away_is_tried_where_no_other_is_free() -> None:
     assert away is resources.startable(away.pool)
     resources.release(answers, 1)
     assert answers is resources.startable(away.pool)
+
+
+def test_units_used_beside_others_are_shared_and_taken_in_turn() -> None:
+    """Two GPUs whose programs are launched from the cores that a processor is measured on."""
+    cores, lanes = frozenset({"c0", "c1"}), {f"t{i}": 4 for i in range(6)}
+    processor = Resource("d0", Role.DEVICE, "processor", cores)
+    gpus = [
+        Resource(name, Role.DEVICE, "gpu", frozenset({name}), beside=cores) for name in ("g0", "g1")
+    ]
+    for policy in POLICIES:
+        events = [job(kind, lanes, device_kind=kind) for kind in ("gpu", "processor")]
+        done = run(policy, [host(slots=8), processor, *gpus], events)
+        spans = [s for s in done.spans if s.resource_id != "h0"]
+        alone = [s for s in spans if s.resource_id == "d0"]
+        others = [s for s in spans if s.resource_id != "d0"]
+        assert (len(alone), len(others)) == (24, 24)
+        for one in alone:
+            assert all(one.end <= o.start or o.end <= one.start for o in others)
+        if policy not in (SEQUENTIAL, SYNCHRONOUS):
+            assert any(a.start < b.end and b.start < a.end for a, b in itertools.pairwise(others))
+            middle = [s.resource_id == "d0" for s in sorted(spans, key=lambda s: s.start)][:24]
+            assert 6 <= sum(middle) <= 18

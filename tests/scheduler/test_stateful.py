@@ -45,6 +45,7 @@ MACHINES = (
     Resource("device-own", Role.DEVICE, "device", frozenset({"c3"})),
     Resource("host-slots", Role.HOST, "host", frozenset({"c3", "c4"}), True, 2),
     Resource("device-slots", Role.DEVICE, "device", frozenset({"c4", "c5"}), True, 2),
+    Resource("gpu", Role.DEVICE, "device", frozenset({"gpu"}), beside=frozenset({"c0", "c3"})),
 )
 
 
@@ -162,6 +163,8 @@ class SchedulerMachine(RuleBasedStateMachine):
                 if one.units & other.units:
                     assert one.shareable
                     assert other.shareable
+                assert not one.units & other.beside or one.shareable
+                assert not one.beside & other.units or other.shareable
 
     @invariant()
     def no_stage_runs_twice_under_a_valid_lease(self) -> None:

@@ -110,7 +110,8 @@ class LocalExecutor:
 
     A stage waits while another process has a unit of the resource, or while a disk of `folders` is
     full; `tell` tells its job's observer so. Hosts of several processes work at once, on the same
-    cores too: only what is measured needs to be alone.
+    cores too: only what is measured needs to be alone. `beside` are the units that a stage of a
+    kind uses beside those of the resource, at once with others that do.
     """
 
     def __init__(
@@ -123,10 +124,12 @@ class LocalExecutor:
         report: Callable[[Report], None],
         tell: Callable[[str, Event], None],
         folders: Sequence[Path] = (),
+        beside: Callable[[WorkKind], frozenset[str]] = lambda kind: frozenset(),
     ) -> None:
         self.resource = resource
         self._tell = tell
         self._folders = folders
+        self._beside = beside
         self._pools = pools
         self._runner = runner
         self._store = store
@@ -206,30 +209,33 @@ class LocalExecutor:
         def with_room(work: Callable[[], T]) -> T:
             return with_space(work, self._folders, tell, goes_on)
 
-        claim = self._claim(assignment)
+        claims, leases = self._claims(assignment), self._of_job(assignment)
         try:
-            lease = with_room(lambda: self._leases.acquire(claim, tell, goes_on))
+            for claim in claims:
+                acquired = partial(self._leases.acquire, claim, tell, goes_on)
+                leases.append(with_room(acquired))
             clock = time.perf_counter()
-            run = self._run_under(
-                [lease, *self._of_job(assignment)], assignment, with_room, goes_on
-            )
+            run = self._run_under(leases, assignment, with_room, goes_on)
             self._last_s[assignment.key.kind] = time.perf_counter() - clock
             return run
         finally:
-            self._leases.release(claim)
+            for claim in claims:
+                self._leases.release(claim)
 
-    def _claim(self, assignment: Assignment) -> Claim:
-        """Of the resource's units, for a stage or step."""
+    def _claims(self, assignment: Assignment) -> list[Claim]:
+        """Of the resource's units, and then of those beside them, for a stage or step."""
         kind, job_id = assignment.key.kind, assignment.key.job_id
         if assignment.lane is not None:
             purpose = f"{kind} of {assignment.lane.task.name}"
         else:
             purpose = PHASE_OF[StepKind(kind)]
         shared = self.resource.role is Role.HOST
-        units, expected_s = self.resource.units, self._last_s.get(kind)
-        return self._leases.claim(
-            units, shared=shared, job_id=job_id, purpose=purpose, expected_s=expected_s
+        claim = partial(
+            self._leases.claim, job_id=job_id, purpose=purpose, expected_s=self._last_s.get(kind)
         )
+        beside = self._beside(kind)
+        own = claim(self.resource.units, shared=shared)
+        return [own, claim(beside, shared=True)] if beside else [own]
 
     def _of_job(self, assignment: Assignment) -> list[Lease]:
         lease = self._leases.of_job(_fingerprint(assignment))

@@ -15,6 +15,8 @@ from tunefleet.core.coordination import Claim, ClaimStatus, Holder, Lease, Proce
 from tunefleet.core.device import DeviceSpec
 from tunefleet.core.events import Event, JobContinued, JobHeld
 from tunefleet.core.layout import MachineLayout, format_cores
+from tunefleet.core.stage import WorkKind
+from tunefleet.core.step import StepKind
 from tunefleet.errors import InputError, LeaseLostError, StoreBusyError, TunefleetError, internal
 from tunefleet.store import Coordination, open_store, store_path
 from tunefleet.system.processes import has_ended, process_space, started_at
@@ -278,6 +280,17 @@ def device_units(name: str, spec: DeviceSpec, layout: MachineLayout) -> frozense
     if not spec.is_here:
         return frozenset({_DEVICE + name})
     return machine_units(layout.device_units if spec.gpu is None else {f"gpu {spec.gpu}"})
+
+
+def units_beside(kind: WorkKind, spec: DeviceSpec, layout: MachineLayout) -> frozenset[str]:
+    """The units of this machine that a stage or step on another device than its processor uses as
+    well: while it runs, nothing can be measured on them.
+
+    A GPU's worker launches from the device's cores all the time. What a server runs, its sender
+    waits for; only the check step runs the source framework on these cores.
+    """
+    works_here = spec.gpu is not None if spec.is_here else kind is StepKind.CHECK
+    return machine_units(layout.device_units) if works_here else frozenset()
 
 
 def this_process() -> ProcessIdentity:

@@ -11,10 +11,11 @@ from tunefleet.compiler.toolchain import toolchain_identity
 from tunefleet.core.device import THIS_MACHINE, DeviceSlot, RegisteredDevice
 from tunefleet.core.home import Home
 from tunefleet.core.layout import MachineLayout
+from tunefleet.core.stage import StageKind
 from tunefleet.devices.health import check_any_there, healths_of
 from tunefleet.errors import InputError, RetryElsewhereError, SetupError
 from tunefleet.fleet.executor import Executor, LocalExecutor
-from tunefleet.fleet.leases import Leases, device_units, machine_units
+from tunefleet.fleet.leases import Leases, device_units, machine_units, units_beside
 from tunefleet.fleet.shell import LEASE_S, Shell
 from tunefleet.hardware.processor import device_identity
 from tunefleet.scheduler.core import Scheduler
@@ -168,7 +169,9 @@ class LocalFleet:
                 self._senders[slot.name] = self.machine.sender()
             remote = DeviceWorker(self._senders[slot.name], 1, slot.spec)
             units = device_units(slot.name, slot.spec, self._layout)
-            device = Resource(slot.name, Role.DEVICE, kind, units)
+            # A stage of which any kind works here; the leases know the kinds apart.
+            beside = units_beside(StageKind.PROFILE, slot.spec, self._layout)
+            device = Resource(slot.name, Role.DEVICE, kind, units, beside=beside)
             yield self._executor(shell, device, (remote.pool,), remote)
 
     def _executor(
@@ -187,8 +190,17 @@ class LocalFleet:
         place = Workplace(store, machine, self._home, shell.progressed, shell.tell, remote)
         folders = [machine.scratch, self._home.root]
         runner = StageRunner(place)
+        spec = THIS_MACHINE if remote is None else remote.spec
         return LocalExecutor(
-            resource, pools, runner, store, self.leases, shell.report, shell.tell, folders
+            resource,
+            pools,
+            runner,
+            store,
+            self.leases,
+            shell.report,
+            shell.tell,
+            folders,
+            lambda kind: units_beside(kind, spec, self._layout),
         )
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tunefleet.core.settings import MAX_DRIFT
@@ -36,7 +36,6 @@ from tunefleet.scheduler.values import (
     QuarantineResource,
     ResourceJoined,
     ResourceLost,
-    Role,
     SetTimer,
     StageFinished,
     StartStage,
@@ -366,14 +365,24 @@ class Scheduler:
 
     def _fill(self, now: float) -> None:
         """Start the stages that the policy picks on every free resource, devices first."""
-        pools: Iterable[Pool] = self.resources.pools() if self.policy.gated else self._touched
-        for pool in sorted(pools, key=_devices_first):
-            while (held := self.resources.startable(pool)) is not None:
+        of_any = self.policy.gated or self.resources.any_beside
+        for pool in self.resources.in_turn(self.resources.pools() if of_any else self._touched):
+            while (held := self.resources.startable(pool)) and not self._yields(held):
                 stage = self.policy.take(held, now)
                 if stage is not None:
                     self._start(stage, held, now)
                 elif not self._look_ahead(pool, now):
                     break
+
+    def _yields(self, held: Held) -> bool:
+        """Whether a resource leaves the units that it uses beside its own to a stage which waits
+        for them to be free: else two such resources would never leave them."""
+        overtaken = set(self.resources.overtaken(held))
+        return any(
+            stage.state is StageState.READY and stage.pool in overtaken
+            for job in self.jobs.values() if overtaken and not job.paused
+            for stage in job.stages()
+        )  # fmt: skip
 
     def _look_ahead(self, pool: Pool, now: float) -> bool:
         """Let one lane open its next round early for an idle host."""
@@ -410,7 +419,3 @@ class Scheduler:
 
 #: Suspension reason after an expired lease: the resource's units may still be in use.
 _SILENT = "silent since a lease expired"
-
-
-def _devices_first(pool: Pool) -> tuple[bool, Pool]:
-    return (pool[0] is not Role.DEVICE, pool)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tunefleet.errors import InternalError
 from tunefleet.scheduler.values import Resource
 
@@ -10,6 +12,7 @@ class Ledger:
     """Tracks which resources hold which physical units.
 
     Two stages whose units intersect never run together unless both are on shareable resources.
+    Units that a stage only uses `beside` its own are shared in any case.
     """
 
     def __init__(self) -> None:
@@ -22,19 +25,24 @@ class Ledger:
                 return False
             if not resource.shareable and self._shared.get(unit):
                 return False
-        return True
+        return not any(self._exclusive.get(unit) for unit in resource.beside)
 
     def take(self, resource: Resource) -> None:
         if not self.free(resource):
             raise InternalError(f"{resource.resource_id} was taken while its units are held")
-        held = self._shared if resource.shareable else self._exclusive
-        for unit in resource.units:
+        for held, unit in self._uses(resource):
             held[unit] = held.get(unit, 0) + 1
 
     def release(self, resource: Resource) -> None:
-        held = self._shared if resource.shareable else self._exclusive
-        for unit in resource.units:
+        for held, unit in self._uses(resource):
             count = held.get(unit, 0)
             if count < 1:
                 raise InternalError(f"{resource.resource_id} released units that were not held")
             held[unit] = count - 1
+
+    def _uses(self, resource: Resource) -> Iterator[tuple[dict[str, int], str]]:
+        own = self._shared if resource.shareable else self._exclusive
+        for unit in resource.units:
+            yield own, unit
+        for unit in resource.beside:
+            yield self._shared, unit

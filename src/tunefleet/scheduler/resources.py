@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from tunefleet.scheduler.exclusivity import Ledger
 from tunefleet.scheduler.lanes import Pool, Stage
-from tunefleet.scheduler.values import Resource
+from tunefleet.scheduler.values import Resource, Role
 
 #: Consecutive failures, of more than one lane, after which a resource is quarantined.
 _FAILURES = 3
@@ -25,13 +27,15 @@ _MAX_DRIFT_QUARANTINES = 5
 class Held:
     """A resource with its running stages and its recent failures."""
 
-    __slots__ = ("drift_quarantines", "drifts", "failed_lanes", "failures", "leases", "pool",
-                 "quarantines", "resource", "sharers", "suspended", "until")  # fmt: skip
+    __slots__ = ("drift_quarantines", "drifts", "failed_lanes", "failures", "last_lease", "leases",
+                 "pool", "quarantines", "resource", "sharers", "suspended", "until")  # fmt: skip
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
         self.pool: Pool = (resource.role, resource.kind)
         self.leases: dict[int, Stage] = {}
+        #: That of the stage which started last.
+        self.last_lease = 0
         #: Itself and the resources that share a unit with it.
         self.sharers: list[Held] = [self]
         self.failures = 0
@@ -53,18 +57,24 @@ class Resources:
         self._idle: dict[Pool, dict[str, Held]] = {}
         self._owners: dict[str, dict[str, Held]] = {}
         self._of_pool: dict[Pool, int] = {}
+        #: The lease of the stage which started last in a pool.
+        self._last_lease: dict[Pool, int] = {}
+        #: Whether a resource uses units beside its own.
+        self.any_beside = False
 
     def join(self, resource: Resource) -> None:
         held = Held(resource)
         self._held[resource.resource_id] = held
         # Sorted: the order of a set of names differs between processes.
-        owners = [self._owners.setdefault(unit, {}) for unit in sorted(resource.units)]
+        units = sorted(resource.units | resource.beside)
+        owners = [self._owners.setdefault(unit, {}) for unit in units]
         for other in {name: o for of_unit in owners for name, o in of_unit.items()}.values():
             held.sharers.append(other)
             other.sharers.append(held)
         for of_unit in owners:
             of_unit[resource.resource_id] = held
         self._of_pool[held.pool] = self._of_pool.get(held.pool, 0) + 1
+        self.any_beside |= bool(resource.beside)
         self._settle(held)
 
     def leave(self, held: Held) -> set[Pool]:
@@ -74,7 +84,7 @@ class Resources:
         del self._held[resource_id]
         for _ in held.leases:
             self._ledger.release(held.resource)
-        for unit in held.resource.units:
+        for unit in held.resource.units | held.resource.beside:
             del self._owners[unit][resource_id]
         self._idle[held.pool].pop(resource_id, None)
         self._of_pool[held.pool] -= 1
@@ -103,9 +113,23 @@ class Resources:
             return first
         return min(idle, key=lambda held: held.quarantines)
 
+    def in_turn(self, pools: Iterable[Pool]) -> list[Pool]:
+        """Devices first, and of these the one on which no stage has started for longest."""
+        return sorted(pools, key=lambda p: (p[0] is not Role.DEVICE, self._last_lease.get(p, 0), p))
+
+    def overtaken(self, held: Held) -> Iterator[Pool]:
+        """The pools of resources that would wait once more for units which `held` uses beside its
+        own: they are not free, and `held` has started a stage since theirs."""
+        for other in held.sharers:
+            wanted = not other.resource.shareable and other.resource.units & held.resource.beside
+            waits = not (other.leases or other.suspended or self._ledger.free(other.resource))
+            if wanted and waits and other.last_lease < held.last_lease:
+                yield other.pool
+
     def start(self, held: Held, stage: Stage, lease: int) -> None:
         self._ledger.take(held.resource)
         held.leases[lease] = stage
+        held.last_lease = self._last_lease[held.pool] = lease
         self._settle_all(held)
 
     def release(self, held: Held, lease: int) -> set[Pool]:

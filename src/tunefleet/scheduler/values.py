@@ -36,7 +36,9 @@ ROLE_OF: dict[WorkKind, Role] = {
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A resource for stages. `units` are the physical units that it owns (cores, GPUs).
+    """A resource for stages. `units` are the physical units that it owns (cores, GPUs). `beside`
+    are units that its stages use as well without measuring them: those of several resources may at
+    once, and none does while a stage of a resource that owns them runs.
 
     `kind` is what a lane requests: the kind of host, or the exact identity of the device.
     Two stages whose units intersect never run together unless both resources are `shareable`;
@@ -50,6 +52,7 @@ class Resource:
     units: frozenset[str]
     shareable: bool = False
     slots: int = 1
+    beside: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.slots < 1 or (self.slots > 1 and not self.shareable):
