@@ -19,7 +19,7 @@ from tunefleet.core.importing import DEFAULT_IMPORT, NetworkSource
 from tunefleet.core.job import JobTerms
 from tunefleet.errors import StoreBusyError
 from tunefleet.fleet.leases import Leases
-from tunefleet.runs.driver import enter_job
+from tunefleet.runs.request import enter_job
 from tunefleet.runs.serving import Server
 from tunefleet.store import MemoryStore, open_store
 

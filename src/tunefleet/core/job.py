@@ -71,6 +71,15 @@ class Collecting:
 
 
 @dataclass(frozen=True, slots=True)
+class Building:
+    """What a build is made of: the programs that the job `from_job` verified, or the best of all
+    jobs. `measure`: it is measured end to end too."""
+
+    from_job: str = ""
+    measure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """What was asked for, and on which terms. `fingerprint` says when the same command means the
     same job.
@@ -90,6 +99,7 @@ class JobSpec:
     terms: JobTerms = JobTerms()
     collecting: Collecting | None = None
     agreed: Agreed = NOTHING_AGREED
+    building: Building | None = None
 
     @property
     def agreement(self) -> Agreed:

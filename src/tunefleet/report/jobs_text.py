@@ -47,7 +47,7 @@ def jobs_table(jobs: Listing) -> Table:
         table.add_row(
             job["job"][:8],
             Text(state, style=_STYLES.get(state, "")),
-            Text(" ".join(str(job["network"]).split())),
+            Text(_network(job)),
             format_latency(None if latency is None else latency / 1e3),
             UNKNOWN if speedup is None else f"{speedup:.2f}{TIMES}",
             format_count(job.get("trials")),
@@ -56,6 +56,12 @@ def jobs_table(jobs: Listing) -> Table:
             time.strftime("%m-%d %H:%M", time.localtime(job["created_at"])),
         )
     return table
+
+
+def _network(job: Mapping[str, Any]) -> str:
+    """With what is done of it, where it is not tuned."""
+    name, kind = " ".join(str(job["network"]).split()), job.get("kind", "tune")
+    return name if kind == "tune" else f"{name} ({kind})"
 
 
 def budget_text(budget: Mapping[str, Any]) -> str:

@@ -20,23 +20,22 @@ from tunefleet.core.events import (
 )
 from tunefleet.core.home import Home
 from tunefleet.core.importing import NetworkSource
-from tunefleet.core.job import Job, JobKind, JobSpec, JobState
-from tunefleet.core.known import KnownPrograms, module_id
+from tunefleet.core.job import Building, Job, JobKind, JobSpec, JobState
+from tunefleet.core.known import module_id
 from tunefleet.core.phases import Forecast, least_budget
 from tunefleet.core.result import RunResult
 from tunefleet.core.step import (
-    Preparation,
     SplitTasks,
     StepKey,
     StepKind,
 )
 from tunefleet.core.task import WeightedTask
-from tunefleet.errors import JobError, TunefleetError
+from tunefleet.errors import JobError, StoreBusyError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.forecast import forecast_of
 from tunefleet.runs.judging import closing_summary, why_impossible, with_agreement
 from tunefleet.runs.on_the_way import sweep_objects
-from tunefleet.runs.request import SearchRequest, job_spec
+from tunefleet.runs.request import SearchRequest, enter_job, job_spec, preparation_of
 from tunefleet.runs.run import NetworkRun
 from tunefleet.runs.run_log import RunLog
 from tunefleet.scheduler.job_plan import (
@@ -51,14 +50,6 @@ if TYPE_CHECKING:
     from tunefleet.fleet.live import Ending, Live
     from tunefleet.fleet.local import LocalFleet
     from tunefleet.scheduler.tuning_plan import TuningPlan
-    from tunefleet.store import Store
-
-
-def preparation_of(context: BenchmarkContext, source: NetworkSource) -> Preparation:
-    """What its import and check are found by, on the target and the device of a context."""
-    from tunefleet.compiler.toolchain.host import toolchain_of
-
-    return Preparation(source, context.target, context.device, toolchain_of(context.target))
 
 
 def fleet_of(*contexts: BenchmarkContext) -> LocalFleet:
@@ -74,20 +65,6 @@ def fleet_of(*contexts: BenchmarkContext) -> LocalFleet:
     for context in contexts:
         fleet.add(context.devices, here=context.is_here)
     return fleet
-
-
-def enter_job(store: Store, spec: JobSpec, context: BenchmarkContext, *, new: bool) -> Job:
-    """The running job of a request, or a new one with the id of the run; where it is to be a `new`
-    one in any case, it takes the place of that. Raises StoreBusyError where another process works
-    on the job that would be replaced."""
-    if new:
-        from tunefleet.fleet.leases import check_free
-        from tunefleet.store import each_job
-
-        check_free(store.coordination, spec.fingerprint)
-        for old in each_job(store.jobs, state=JobState.RUNNING, fingerprint=spec.fingerprint):
-            store.jobs.finish(old.job_id, JobState.FAILED, {"stopped": "replaced by a new job"})
-    return store.jobs.open(spec, job_id=context.run_id, now=context.created_at)
 
 
 class Pipeline:
@@ -119,7 +96,7 @@ class Pipeline:
         fleet.add(context.devices, here=context.is_here)
         self._fleet = fleet
         self._context = context
-        self._log = RunLog(Home(context.home).logs, lambda: self.run.run_id, observer)
+        self._log = RunLog(Home(context.home).logs, self._log_name, observer)
         self._own = own
         self._closes = closes
         self._searched = self._reached = False
@@ -132,6 +109,9 @@ class Pipeline:
         self._held, self._locked = ExitStack(), ExitStack()
         self._used: set[str] = set()
         self._use(self.run.preparation.id)
+
+    def _log_name(self) -> str:
+        return self.run.run_id if self.run.job is None else self.run.job.job_id
 
     @property
     def name(self) -> str:
@@ -186,7 +166,8 @@ class Pipeline:
         self._searched, self.run.stopped = False, ""
         self.run.estimated_s, self.run.impossible = None, ""
         self._use(job.job_id)
-        self._forecast = forecast_of(self._fleet.store, job.spec)
+        if job.spec.kind is not JobKind.BUILD:
+            self._forecast = forecast_of(self._fleet.store, job.spec)
         if job.spec.kind is JobKind.TUNE:
             self._opened(job, job.spec.budget)
             self._tell_impossible(job)
@@ -217,13 +198,25 @@ class Pipeline:
         if self.run.job is not None:
             self._fleet.store.jobs.finish(self.run.job.job_id, JobState.SUCCEEDED, summary)
 
-    def deliver(self, programs: KnownPrograms) -> None:
-        """These programs are delivered, without a search; the run is named by what it makes, and
-        nobody else makes the same until `close`."""
+    def _choose_programs(self, building: Building) -> None:
+        """What a build delivers, as soon as its tasks are known. The run is named by what it makes,
+        and nobody else makes the same until `close`."""
+        from tunefleet.stages.known import known_programs
+
+        store, preparation = self._fleet.store, self.run.preparation
+        task_ids = [weighted.task.task_id for weighted in self.run.imported.tasks]
+        programs = known_programs(store, preparation, task_ids, building.from_job)
+        run_id, leases = module_id(preparation, programs), self._fleet.leases
+        if leases.of_job(run_id) is not None:
+            raise StoreBusyError(
+                f"another job builds the same module of {self.name} now",
+                cure="give the command again when that is done",
+            )
+        self._locked.enter_context(leases.job(run_id))
         self.run.programs = programs
-        self._context.run_id = self.run.run_id = module_id(self.run.preparation, programs)
-        self._locked.close()
-        self._locked.enter_context(self._fleet.leases.job(self.run.run_id))
+        self._context.run_id = self.run.run_id = run_id
+        # There is no such artifact, or it was damaged, whatever was committed of it.
+        self._again = frozenset({StepKind.VERIFY, StepKind.PUBLISH})
 
     # Its way
 
@@ -259,9 +252,12 @@ class Pipeline:
         return self._fail(ending.error or JobError(f"{self.name}: {reason}", cure=again))
 
     def _next(self) -> Sequence[Live]:
-        progress = self._progress()
-        self._remark(progress)
+        building = None if self.run.job is None else self.run.job.spec.building
         try:
+            if building is not None and self.run.programs is None and self.run.is_prepared:
+                self._choose_programs(building)
+            progress = self._progress()
+            self._remark(progress)
             match self.run.plan.following(progress, self._upto, self._without):
                 case TakeSteps(kinds, again):
                     return [self._steps(kinds, again)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from tunefleet.core.budget import Budget
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.home import Home
-from tunefleet.core.job import Job, JobState
+from tunefleet.core.job import Job, JobKind, JobState
 from tunefleet.core.result import RunResult, to_json
 from tunefleet.core.step import StepKey, StepKind
 from tunefleet.errors import InputError
@@ -23,6 +24,7 @@ STATES = (RUNNING, PAUSED, CANCELLING, *(str(s) for s in JobState if s is not Jo
 
 #: Jobs that are read at once where all are listed.
 _PAGE = 100
+_BUDGET = tuple(field.name for field in fields(Budget))
 INTERRUPTED = "interrupted; the same command continues it"
 UNSERVED = "no server runs; the next one continues it (tunefleet serve)"
 
@@ -171,6 +173,7 @@ def _described(job: Job, status: JobStatus, outcome: JobOutcome) -> dict[str, An
     from tunefleet.report.result import read_result
 
     budget, reason = job.spec.budget, status.reason
+    searches = job.spec.kind is not JobKind.BUILD
     try:
         result = read_result(_mapping(outcome.summary), f"job {job.job_id[:8]}")
     except InputError as error:
@@ -179,17 +182,12 @@ def _described(job: Job, status: JobStatus, outcome: JobOutcome) -> dict[str, An
         "job": job.job_id,
         "state": status.state,
         "reason": reason,
+        "kind": str(job.spec.kind),
         "network": job.spec.network.name,
         "target": str(job.spec.target),
         "created_at": job.created_at,
         "elapsed_s": job.elapsed_s,
-        "budget": {
-            "trials": budget.trials,
-            "seconds": budget.seconds,
-            "target_latency_s": budget.target_latency_s,
-            "trials_per_task": budget.trials_per_task,
-            "device_seconds": budget.device_seconds,
-        },
+        "budget": {name: getattr(budget, name) if searches else None for name in _BUDGET},
         "trials": outcome.trials,
         "latency_ms": result.tuned_ms.median if result.tuned_ms else None,
         "speedup": result.speedup.median if result.speedup else None,

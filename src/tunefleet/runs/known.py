@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tunefleet.core.budget import Budget
 from tunefleet.core.events import JobEnded, Note, Observer
 from tunefleet.core.home import Home
-from tunefleet.core.importing import ImportOptions
+from tunefleet.core.importing import ImportOptions, NetworkSource
+from tunefleet.core.job import Building
 from tunefleet.core.known import KnownPrograms, module_id
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.result import RunResult
-from tunefleet.core.step import PREPARATION, Imported, Preparation, StepKey, StepKind
+from tunefleet.core.settings import TuneSettings
+from tunefleet.core.step import Imported, Preparation, StepKey, StepKind
 from tunefleet.core.task import WeightedTask
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext, context_of
-from tunefleet.runs.driver import Pipeline, fleet_of, preparation_of
+from tunefleet.runs.driver import Pipeline, fleet_of
 from tunefleet.runs.given_inputs import GivenInputs, input_files
-from tunefleet.runs.request import shape_request
+from tunefleet.runs.request import SearchRequest, preparation_of, shape_request
 from tunefleet.runs.sources import source_of
+from tunefleet.runs.submitting import follow, outcome_of, server_of, stop_jobs, submit, take
 from tunefleet.runs.timeline import find_job
 from tunefleet.runs.watching import default_observer
 from tunefleet.stages.known import known_programs
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 
     from tunefleet.core.job import Job
 
+#: A job has a budget; nothing is searched.
+_NO_SEARCH = Budget(trials=1)
 _FOUND = "the same programs were built and verified before: nothing is built again"
 
 
@@ -88,28 +94,43 @@ def build(
         watcher(Note(_FOUND))
         watcher(JobEnded())
         return found
-    with ExitStack() as closing:
+    building = Building("" if job is None else job.job_id, measure)
+    request = SearchRequest(_NO_SEARCH, TuneSettings(), building=building)
+    if server_of(base.home) is not None:
+        return _served(base, source, request, watcher)
+    with ExitStack() as held:
         fleet = fleet_of(base)
-        closing.callback(fleet.close)
+        held.callback(fleet.close)
         fleet.check()
-        pipeline = Pipeline(fleet, base, source, watcher)
-        closing.callback(pipeline.close)
+        pipeline = Pipeline(fleet, base, source, watcher, closes=True)
+        held.callback(pipeline.close)
+        pipeline.open_job(request)
+        lives = pipeline.advance()
+        if lives:
+            fleet.shell().run(lives)
+    if pipeline.error is not None:
+        raise pipeline.error
+    assert pipeline.outcome is not None
+    return pipeline.outcome
 
-        def run(upto: StepKind, again: frozenset[StepKind] = frozenset()) -> None:
-            lives = pipeline.advance(upto, again=again)
-            if lives:
-                fleet.shell().run(lives)
-            if pipeline.error is not None:
-                raise pipeline.error
 
-        run(PREPARATION[-1])
-        pipeline.deliver(_known(fleet.store, preparation, pipeline.run.imported.tasks, job))
-        # There is no such artifact, or it was damaged, whatever was committed of it.
-        made_again = frozenset({StepKind.VERIFY, StepKind.PUBLISH})
-        run(StepKind.MEASURE if measure else StepKind.PUBLISH, made_again)
-        result = pipeline.run.told()
-    watcher(JobEnded())
-    return result
+def _served(
+    context: BenchmarkContext, source: NetworkSource, request: SearchRequest, watcher: Observer
+) -> RunResult:
+    """Have the server of a home build it, and follow that."""
+    with closing(open_store(context.home)) as store:
+        entered = submit(store, context, source, request, watcher)
+        jobs = {entered.job.job_id: entered}
+        take(context.home, jobs)
+        try:
+            ended = follow(context.home, store, jobs)
+        except KeyboardInterrupt:
+            stop_jobs(store, jobs)
+            raise
+        outcome = outcome_of(store, entered.job.job_id, ended[entered.job.job_id])
+    if isinstance(outcome, TunefleetError):
+        raise outcome
+    return outcome
 
 
 def _source_job(store: Store, name: str, preparation: Preparation) -> Job:

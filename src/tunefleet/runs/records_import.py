@@ -29,8 +29,8 @@ from tunefleet.core.task import WeightedTask
 from tunefleet.core.trial import Failure, Measurement, Trial
 from tunefleet.errors import InputError
 from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.driver import preparation_of
 from tunefleet.runs.record_files import MeasuredProgram, is_home, read_programs
+from tunefleet.runs.request import preparation_of
 from tunefleet.store import Store, each_job, open_store, store_path
 from tunefleet.system.scratch import scratch_folder
 

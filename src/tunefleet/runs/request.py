@@ -12,17 +12,19 @@ from tunefleet.core.agreement import NOTHING_AGREED, Agreed
 from tunefleet.core.budget import Budget
 from tunefleet.core.ids import digest
 from tunefleet.core.importing import NetworkSource
-from tunefleet.core.job import Collecting, JobKind, JobSpec, JobTerms
+from tunefleet.core.job import Building, Collecting, Job, JobKind, JobSpec, JobState, JobTerms
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.numbers import count, duration, number, positive, whole
 from tunefleet.core.settings import SearchSettings, TuneSettings
 from tunefleet.core.shapes import ShapeRequest
+from tunefleet.core.step import Preparation
 from tunefleet.errors import InputError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.scheduler.names import POLICY_NAMES
 
 if TYPE_CHECKING:
     from tunefleet.costmodel.registry import RegistryEntry
+    from tunefleet.store import Store
 
 _DEFAULT_TRIALS = 1000
 #: Of a priority: each halves the time that a task may take.
@@ -39,6 +41,7 @@ class SearchRequest:
     terms: JobTerms = field(default_factory=JobTerms)
     agreed: Agreed = NOTHING_AGREED
     collecting: Collecting | None = None
+    building: Building | None = None
 
 
 def search_request(
@@ -145,30 +148,63 @@ def terms_of(
 def job_spec(context: BenchmarkContext, source: NetworkSource, request: SearchRequest) -> JobSpec:
     """A job of a network on the target of a context, measured by its devices.
 
-    A collection is another job than tuning the same network, whatever its settings. Raises
-    InputError for a cost model that is not in the registry.
+    A collection or a build is another job than tuning the same network, whatever its settings.
+    Raises InputError for a cost model that is not in the registry.
     """
-    from tunefleet.compiler.toolchain.host import toolchain_of
     from tunefleet.system.user import user_name
 
-    content, collecting, settings = source.identity, request.collecting, request.settings
+    content, settings, kind = source.identity, request.settings, JobKind.TUNE
+    collecting, building = request.collecting, request.building
     if collecting is not None:
         parts = [source.content, request.budget.trials, *["tensorised"] * collecting.tensorised]
-        content = digest(["collection", *parts])
-    named, kind = context.device_names, context.device_kind
+        content, kind = digest(["collection", *parts]), JobKind.COLLECT
+    if building is not None:
+        content = digest(["build", content, building.from_job, building.measure])
+        kind = JobKind.BUILD
+    else:
+        settings = replace(settings, search=_steered(settings.search, context.home))
+    terms = replace(
+        request.terms,
+        owner=user_name(),
+        devices=context.device_names,
+        device_kind=context.device_kind,
+    )
+    of = preparation_of(context, source)
     return JobSpec(
         network=NetworkInfo(source.name, source.spec, content, (), ()),
-        target=context.target,
-        device=context.device,
-        toolchain=toolchain_of(context.target),
+        target=of.target,
+        device=of.device,
+        toolchain=of.toolchain,
         budget=request.budget,
-        settings=replace(settings, search=_steered(settings.search, context.home)),
+        settings=settings,
         source=source,
-        kind=JobKind.TUNE if collecting is None else JobKind.COLLECT,
-        terms=replace(request.terms, owner=user_name(), devices=named, device_kind=kind),
+        kind=kind,
+        terms=terms,
         collecting=collecting,
         agreed=request.agreed,
+        building=building,
     )
+
+
+def preparation_of(context: BenchmarkContext, source: NetworkSource) -> Preparation:
+    """What its import and check are found by, on the target and the device of a context."""
+    from tunefleet.compiler.toolchain.host import toolchain_of
+
+    return Preparation(source, context.target, context.device, toolchain_of(context.target))
+
+
+def enter_job(store: Store, spec: JobSpec, context: BenchmarkContext, *, new: bool) -> Job:
+    """The running job of a request, or a new one with the id of the run; where it is to be a `new`
+    one in any case, it takes the place of that. Raises StoreBusyError where another process works
+    on the job that would be replaced."""
+    if new:
+        from tunefleet.fleet.leases import check_free
+        from tunefleet.store import each_job
+
+        check_free(store.coordination, spec.fingerprint)
+        for old in each_job(store.jobs, state=JobState.RUNNING, fingerprint=spec.fingerprint):
+            store.jobs.finish(old.job_id, JobState.FAILED, {"stopped": "replaced by a new job"})
+    return store.jobs.open(spec, job_id=context.run_id, now=context.created_at)
 
 
 def _steered(search: SearchSettings, home: Path) -> SearchSettings:

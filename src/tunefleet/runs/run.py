@@ -110,6 +110,12 @@ class NetworkRun:
 
         return delivered_module(self._fleet.place, self.request(StepKind.VERIFY))
 
+    @property
+    def _searched_by(self) -> Job | None:
+        """The job whose winners are delivered; None where those of other jobs are."""
+        is_build = self.job is not None and self.job.spec.kind is JobKind.BUILD
+        return None if is_build else self.job
+
     def delivery(self) -> Delivery:
         """What its steps after a search need besides what earlier ones committed."""
         from tunefleet.stages.place import Delivery
@@ -118,7 +124,7 @@ class NetworkRun:
             self.run_id,
             self.preparation,
             self.settings,
-            self.job,
+            self._searched_by,
             self.is_resumed,
             self.stopped,
             self.rounds,

@@ -7,19 +7,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tunefleet import errors
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import JobEnded, Observer
 from tunefleet.core.home import Home
+from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import Job
 from tunefleet.core.result import RunResult
 from tunefleet.errors import JobError, SetupError, TunefleetError
 from tunefleet.fleet.server_socket import ServerReply, ServerRequest, ask
 from tunefleet.report.result import read_result
-from tunefleet.runs.following import events_of
+from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.following import events_of, last_opened
+from tunefleet.runs.request import SearchRequest, enter_job, job_spec
 from tunefleet.store import Store
 
 #: Seconds for a server to begin, and how often one that ends is begun again.
@@ -65,6 +68,24 @@ def start_server(home: Path) -> ServerReply:
             break
         time.sleep(0.1)
     raise SetupError(f"the server does not begin; {log} says why", cure="or run: tunefleet serve")
+
+
+def submit(
+    store: Store,
+    context: BenchmarkContext,
+    source: NetworkSource,
+    request: SearchRequest,
+    observer: Observer,
+) -> Submitted:
+    """Enter the job of a request for the server of its home, or find it there. Raises as
+    `enter_job`."""
+    request = replace(request, terms=replace(request.terms, served=True))
+    after = store.events.last()
+    job = enter_job(store, job_spec(context, source, request), context, new=request.new_job)
+    store.coordination.ask(job.job_id, ControlRequest.RUN)
+    if job.job_id != context.run_id:
+        after, context.run_id = last_opened(store, job.job_id), job.job_id
+    return Submitted(job, observer, after)
 
 
 def take(home: Path, job_ids: Collection[str]) -> None:

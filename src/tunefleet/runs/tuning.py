@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import Observer, ended_by
 from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions, NetworkSource
@@ -19,13 +18,11 @@ from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
 from tunefleet.errors import InputError, InternalError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext, context_of
-from tunefleet.runs.driver import Pipeline, enter_job, fleet_of
-from tunefleet.runs.following import last_opened
+from tunefleet.runs.driver import Pipeline, fleet_of
 from tunefleet.runs.given_inputs import GivenInputs, input_files
 from tunefleet.runs.request import (
     SearchRequest,
     check_policy,
-    job_spec,
     search_request,
     shape_request,
     terms_of,
@@ -39,6 +36,7 @@ from tunefleet.runs.submitting import (
     outcome_of,
     server_of,
     stop_jobs,
+    submit,
     take,
 )
 from tunefleet.runs.watching import default_observer
@@ -232,22 +230,15 @@ def _served(
     outcomes = [each.outcome() for each in wanted]
     try:
         for index, each in enumerate(wanted):
-            context = each.context
+            watch = observers[index]
             try:
-                terms = replace(each.request.terms, served=True)
-                request = replace(each.request, terms=terms)
-                after = store.events.last()
-                spec = job_spec(context, each.source, request)
-                job = enter_job(store, spec, context, new=request.new_job)
+                entered = submit(store, each.context, each.source, each.request, watch)
             except TunefleetError as error:
                 outcomes[index] = each.outcome(error=error)
-                observers[index](ended_by(error))
+                watch(ended_by(error))
                 continue
-            store.coordination.ask(job.job_id, ControlRequest.RUN)
-            if job.job_id != context.run_id:
-                after, context.run_id = last_opened(store, job.job_id), job.job_id
-            submitted[job.job_id] = Submitted(job, observers[index], after)
-            outcomes[index] = each.outcome(job=job.job_id)
+            submitted[entered.job.job_id] = entered
+            outcomes[index] = each.outcome(job=entered.job.job_id)
         if submitted:
             take(home, submitted)
         if detach or not submitted:

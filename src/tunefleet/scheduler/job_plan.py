@@ -202,6 +202,8 @@ def plan_of(spec: JobSpec) -> JobPlan:
     """The plan of a job by its kind, and by what is agreed: over its source framework it can only
     be faster once that was measured."""
     plan, agreed = PLANS[spec.kind], spec.agreement
+    if spec.building is not None and not spec.building.measure:
+        return replace(plan, after=tuple(k for k in plan.after if k is not StepKind.MEASURE))
     if spec.kind is not JobKind.TUNE:
         return plan
     return replace(
