@@ -26,8 +26,10 @@ import common
 from common import Check, at_least, at_most, table
 from rpc_devices import Server, register
 from tunefleet import BenchmarkContext, tune
+from tunefleet.core.importing import DEFAULT_IMPORT
 from tunefleet.core.placement import CallDevices, Connection, best_placement, parts_of
 from tunefleet.runs.placement import Placing, Ran, told
+from tunefleet.runs.sources import source_of
 
 _OLD = "x86-64-v2"
 #: Of float32 sums in another order.
@@ -47,7 +49,8 @@ def main(options: argparse.Namespace) -> int:
             for name, context in contexts.items():
                 _tune(network, context, trials, name)
             own = {name: context.another() for name, context in contexts.items()}
-            with Placing(network, own, tell=print) as placing:
+            source = source_of(network, DEFAULT_IMPORT, next(iter(own.values())))
+            with Placing(source, own, tell=print) as placing:
                 figures[network] = _placed(network, placing, rounds, checks)
     return common.finish("placement", began, figures, checks, options.json)
 

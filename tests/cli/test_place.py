@@ -11,9 +11,9 @@ pytestmark = pytest.mark.tvm
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What `runs.placement.place` is called with, which then refuses."""
+    """What `runs.errands.place` is called with, which then refuses."""
     from tunefleet.errors import JobError
-    from tunefleet.runs import placement
+    from tunefleet.runs import errands
 
     calls: list[Any] = []
 
@@ -21,7 +21,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         calls.append((*args, precision))
         raise JobError("not here")
 
-    monkeypatch.setattr(placement, "place", place)
+    monkeypatch.setattr(errands, "place", place)
     return calls
 
 

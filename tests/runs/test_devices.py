@@ -37,15 +37,15 @@ def registered(home: Path, count: int) -> Iterator[list[servers.Server]]:
     from tunefleet.devices import open_device
 
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(servers.served()) for _ in range(count)]
-        for index, server in enumerate(servers):
+        begun = [stack.enter_context(servers.served()) for _ in range(count)]
+        for index, server in enumerate(begun):
             spec = DeviceSpec(rpc=RpcAddress("127.0.0.1", server.port))
             device = open_device(spec, 1)
             description = device.describe()
             device.close()
             found = RegisteredDevice(f"board-{index}", spec, description, 0.0)
             DeviceRegistry(Home(home).devices).add(found)
-        yield servers
+        yield begun
 
 
 def test_two_devices_take_the_batches_of_one_job(small: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.fleet.jobs import SETTINGS
-from tests.runs.test_serving import until
+from tests.runs.served import served
 from tunefleet import BenchmarkContext, Session, build, run_artifact
 from tunefleet.core.events import Event, JobEnded, PhaseStarted
 from tunefleet.core.known import KnownProgram, module_id
@@ -25,8 +24,6 @@ from tunefleet.errors import InputError
 from tunefleet.runs import known
 from tunefleet.runs.jobs import list_jobs
 from tunefleet.runs.run_log import log_file, read_log
-from tunefleet.runs.serving import Server
-from tunefleet.runs.submitting import server_of
 from tunefleet.stages.known import known_share
 
 NETWORK = "zoo:tiny_cnn"
@@ -114,16 +111,9 @@ class TestBuild:
         assert (built.artifact, built.known_share) == (again.artifact, again.known_share)
 
     def test_a_build_is_a_job_which_the_server_of_a_home_does(self, tmp_path: Path) -> None:
-        server = Server(context(tmp_path))
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        try:
-            until(lambda: server_of(tmp_path) is not None)
-            told: list[Event] = []
+        told: list[Event] = []
+        with served(tmp_path):
             result = build(NETWORK, context=context(tmp_path), observer=told.append)
-        finally:
-            server.stop()
-            thread.join()
         (job,) = list_jobs(tmp_path)
         assert (job["kind"], job["state"], job["trials"]) == ("build", "succeeded", 0)
         assert result.run == job["run"] == Path(result.artifact or "").name

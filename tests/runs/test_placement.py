@@ -12,12 +12,17 @@ from typing import Any
 
 import pytest
 
+from tests.runs.served import served
 from tests.runs.test_devices import registered
 from tunefleet import BenchmarkContext
+from tunefleet.core.importing import DEFAULT_IMPORT
 from tunefleet.core.placement import Connection
 from tunefleet.core.predicting import Workload
 from tunefleet.core.task import Task
 from tunefleet.errors import InputError, RetryElsewhereError
+from tunefleet.runs.errands import place
+from tunefleet.runs.jobs import list_jobs
+from tunefleet.runs.sources import source_of
 
 pytestmark = [pytest.mark.tvm, pytest.mark.slow]
 
@@ -32,7 +37,8 @@ def placing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "local": BenchmarkContext(home=home, threads=1),
             "board-0": BenchmarkContext("x86-64-v2", device="board-0", home=home, threads=1),
         }
-        with Placing("zoo:tiny_cnn", contexts) as made:
+        source = source_of("zoo:tiny_cnn", DEFAULT_IMPORT, contexts["local"])
+        with Placing(source, contexts) as made:
             yield made
 
 
@@ -130,16 +136,29 @@ def test_a_device_that_goes_is_told_within_seconds(small: Path, tmp_path: Path) 
         from tunefleet.runs.placement import Placing
 
         with pytest.raises(RetryElsewhereError, match="is not there: connection refused"):
-            Placing(str(small), contexts, tell=kill)
+            Placing(source_of(small, DEFAULT_IMPORT, contexts["local"]), contexts, tell=kill)
     (at,) = killed
     assert time.monotonic() - at < 15
 
 
 def test_one_device_is_not_two(tmp_path: Path) -> None:
-    from tunefleet.runs.placement import Placing
-
     with pytest.raises(InputError, match="two devices or more"):
-        Placing("zoo:tiny_cnn", {"local": BenchmarkContext(home=tmp_path)})
+        place("zoo:tiny_cnn", {"local": BenchmarkContext(home=tmp_path)})
+    assert list_jobs(tmp_path) == []
+
+
+def test_a_placement_is_a_job_which_the_server_of_a_home_does(tmp_path: Path) -> None:
+    with registered(tmp_path, 1), served(tmp_path):
+        told: list[str] = []
+        contexts = {
+            "local": BenchmarkContext(home=tmp_path, threads=1),
+            "board-0": BenchmarkContext(device="board-0", home=tmp_path, threads=1),
+        }
+        report = place("zoo:tiny_cnn", contexts, tell=told.append)
+    assert report["best_device"] == "local"
+    assert any(text.startswith("importing it for board-0") for text in told)
+    (job,) = list_jobs(tmp_path)
+    assert (job["kind"], job["state"]) == ("place", "succeeded")
 
 
 def test_the_numbers_of_a_task_are_those_of_its_shapes() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.runs.served import served
 from tests.store.values import make_spec
 from tunefleet import BenchmarkContext
 from tunefleet.core.coordination import ProcessIdentity
@@ -20,7 +20,6 @@ from tunefleet.core.job import JobTerms
 from tunefleet.errors import StoreBusyError
 from tunefleet.fleet.leases import Leases
 from tunefleet.runs.request import enter_job
-from tunefleet.runs.serving import Server
 from tunefleet.store import MemoryStore, open_store
 
 pytestmark = pytest.mark.tvm
@@ -38,18 +37,11 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_a_job_that_cannot_be_done_here_ends_for_those_who_follow_it(home: Path) -> None:
-    server = Server(BenchmarkContext("cpu", home=home))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        with closing(open_store(home)) as store:
-            deadline = time.monotonic() + 60
-            while not (kept := store.events.page(0, ["job"])):
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-    finally:
-        server.stop()
-        thread.join()
+    with served(home), closing(open_store(home)) as store:
+        deadline = time.monotonic() + 60
+        while not (kept := store.events.page(0, ["job"])):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
     ended = kept[-1].event
     assert isinstance(ended, JobEnded)
     assert "another device" in ended.error

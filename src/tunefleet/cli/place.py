@@ -47,7 +47,7 @@ def place(
 
     network_name(network)
     from tunefleet.core.importing import ImportOptions
-    from tunefleet.runs.placement import place as placed
+    from tunefleet.runs.errands import place as placed
     from tunefleet.runs.request import shape_request
 
     shapes = shape_request(

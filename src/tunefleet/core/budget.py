@@ -60,3 +60,7 @@ class Budget:
         if self.device_seconds is not None and device_s >= self.device_seconds:
             return f"the {self.device_seconds / 60:g} minutes of its device are over"
         return ""
+
+
+#: Of jobs that search nothing: a job has a budget.
+NO_SEARCH = Budget(trials=1)

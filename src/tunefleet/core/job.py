@@ -32,12 +32,13 @@ class JobState(StrEnum):
 
 
 class JobKind(StrEnum):
-    """What a job is to bring: a tuned network, a module of what is known, or records. An import
-    brought records of elsewhere."""
+    """What a job is to bring: a tuned network, a module of what is known, records, or which device
+    each task of a network is to run on. An import brought records of elsewhere."""
 
     TUNE = "tune"
     BUILD = "build"
     COLLECT = "collect"
+    PLACE = "place"
     IMPORT = "import"
 
 
@@ -80,6 +81,16 @@ class Building:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedOn:
+    """A device that a network may be divided over, and the target that it is tuned for there."""
+
+    device: str
+    target: str
+    threads: int | None = None
+    device_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """What was asked for, and on which terms. `fingerprint` says when the same command means the
     same job.
@@ -100,6 +111,7 @@ class JobSpec:
     collecting: Collecting | None = None
     agreed: Agreed = NOTHING_AGREED
     building: Building | None = None
+    divided: tuple[PlacedOn, ...] = ()
 
     @property
     def agreement(self) -> Agreed:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tunefleet.core.budget import Budget
+from tunefleet.core.budget import NO_SEARCH, Budget
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.home import Home
-from tunefleet.core.job import Job, JobKind, JobState
+from tunefleet.core.job import Job, JobState
 from tunefleet.core.result import RunResult, to_json
 from tunefleet.core.step import StepKey, StepKind
 from tunefleet.errors import InputError
@@ -173,7 +173,7 @@ def _described(job: Job, status: JobStatus, outcome: JobOutcome) -> dict[str, An
     from tunefleet.report.result import read_result
 
     budget, reason = job.spec.budget, status.reason
-    searches = job.spec.kind is not JobKind.BUILD
+    searches = job.spec.budget != NO_SEARCH
     try:
         result = read_result(_mapping(outcome.summary), f"job {job.job_id[:8]}")
     except InputError as error:

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.core.budget import Budget
+from tunefleet.core.budget import NO_SEARCH
 from tunefleet.core.events import JobEnded, Note, Observer
 from tunefleet.core.home import Home
-from tunefleet.core.importing import ImportOptions, NetworkSource
+from tunefleet.core.importing import ImportOptions
 from tunefleet.core.job import Building
 from tunefleet.core.known import KnownPrograms, module_id
 from tunefleet.core.precision import FLOAT32
@@ -20,13 +20,14 @@ from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import Imported, Preparation, StepKey, StepKind
 from tunefleet.core.task import WeightedTask
-from tunefleet.errors import InputError, TunefleetError
+from tunefleet.errors import InputError
+from tunefleet.report.result import read_result
 from tunefleet.runs.context import BenchmarkContext, context_of
 from tunefleet.runs.driver import Pipeline, fleet_of
 from tunefleet.runs.given_inputs import GivenInputs, input_files
-from tunefleet.runs.request import SearchRequest, preparation_of, shape_request
+from tunefleet.runs.request import SearchRequest, job_spec, preparation_of, shape_request
 from tunefleet.runs.sources import source_of
-from tunefleet.runs.submitting import follow, outcome_of, server_of, stop_jobs, submit, take
+from tunefleet.runs.submitting import done_by_server, server_of
 from tunefleet.runs.timeline import find_job
 from tunefleet.runs.watching import default_observer
 from tunefleet.stages.known import known_programs
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
     from tunefleet.core.job import Job
 
-#: A job has a budget; nothing is searched.
-_NO_SEARCH = Budget(trials=1)
 _FOUND = "the same programs were built and verified before: nothing is built again"
 
 
@@ -95,9 +94,11 @@ def build(
         watcher(JobEnded())
         return found
     building = Building("" if job is None else job.job_id, measure)
-    request = SearchRequest(_NO_SEARCH, TuneSettings(), building=building)
+    request = SearchRequest(NO_SEARCH, TuneSettings(), building=building)
     if server_of(base.home) is not None:
-        return _served(base, source, request, watcher)
+        with closing(open_store(base.home)) as store:
+            spec = job_spec(base, source, request)
+            return read_result(done_by_server(store, spec, base, watcher), source.name)
     with ExitStack() as held:
         fleet = fleet_of(base)
         held.callback(fleet.close)
@@ -112,25 +113,6 @@ def build(
         raise pipeline.error
     assert pipeline.outcome is not None
     return pipeline.outcome
-
-
-def _served(
-    context: BenchmarkContext, source: NetworkSource, request: SearchRequest, watcher: Observer
-) -> RunResult:
-    """Have the server of a home build it, and follow that."""
-    with closing(open_store(context.home)) as store:
-        entered = submit(store, context, source, request, watcher)
-        jobs = {entered.job.job_id: entered}
-        take(context.home, jobs)
-        try:
-            ended = follow(context.home, store, jobs)
-        except KeyboardInterrupt:
-            stop_jobs(store, jobs)
-            raise
-        outcome = outcome_of(store, entered.job.job_id, ended[entered.job.job_id])
-    if isinstance(outcome, TunefleetError):
-        raise outcome
-    return outcome
 
 
 def _source_job(store: Store, name: str, preparation: Preparation) -> Job:
@@ -188,7 +170,6 @@ def _job_of_all(store: Store, preparation: Preparation, known: KnownPrograms) ->
 def _published(home: Home, run_id: str) -> RunResult | None:
     """The result of an artifact whose module is as it was verified; None where there is none."""
     from tunefleet.artifacts.artifact import check_files, read_artifact
-    from tunefleet.report.result import read_result
 
     path = home.artifacts / run_id
     try:

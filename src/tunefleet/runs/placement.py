@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions, NetworkSource
+from tunefleet.core.importing import NetworkSource
 from tunefleet.core.placement import (
     CallDevices,
     Cost,
@@ -18,12 +18,10 @@ from tunefleet.core.placement import (
     best_placement,
     parts_of,
 )
-from tunefleet.core.precision import FLOAT32
 from tunefleet.core.trial import ranking_latency
 from tunefleet.devices.health import check_all_there
 from tunefleet.errors import InputError, JobError
 from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.sources import source_of
 from tunefleet.runs.timing import (
     AWAY_S,
     DeviceTimings,
@@ -60,10 +58,9 @@ class Ran:
 class Placing:
     """A network and devices that it may be divided over; each by the context that it is tuned with.
 
-    Imports the network for each device, in a precision as `tune` does, looks up and measures its
-    tasks there, then answers. The first shape counts where a network has several. A context names
-    one device, or none for this machine. `tell` hears what is done. To be closed, or used in a
-    `with` block.
+    Imports the network for each device, looks up and measures its tasks there, then answers. The
+    first shape counts where a network has several. A context names one device, or none for this
+    machine. `tell` hears what is done. To be closed, or used in a `with` block.
 
     Raises InputError for a GPU and for fewer than two devices; JobError for a network that cannot
     be divided; RetryElsewhereError where a device does not answer.
@@ -71,30 +68,16 @@ class Placing:
 
     def __init__(
         self,
-        spec: str | Path,
+        source: NetworkSource,
         contexts: Mapping[str, BenchmarkContext],
-        options: ImportOptions = DEFAULT_IMPORT,
         tell: Callable[[str], None] = _unheard,
-        *,
-        precision: str = FLOAT32,
-        calibrate: str | Path | None = None,
     ) -> None:
-        for name, context in contexts.items():
-            if device_spec(context).gpu is not None:
-                raise InputError(
-                    f"a network is divided over processors, and {name} is a GPU",
-                    cure=f"tune it for the GPU alone: tunefleet tune NETWORK --device {name}",
-                )
-        if len(contexts) < 2:
-            raise InputError(
-                "a network is divided over two devices or more", cure="give --device again"
-            )
+        check_division(contexts)
         self.names = tuple(contexts)
         self.contexts = tuple(contexts.values())
         self._tell = tell
         # Before the import, which takes long: a device is asked for its answers only after it.
         check_all_there([device_spec(context) for context in self.contexts])
-        source = source_of(spec, options, self.contexts[0], precision, calibrate)
         self._scratch = scratch_folder("placement")
         try:
             self.networks = self._imported(source)
@@ -241,29 +224,32 @@ def _difference(expected: Sequence[Any], actual: Sequence[Any]) -> float:
     return worst_difference(expected, actual)
 
 
-def place(
-    spec: str | Path,
-    contexts: Mapping[str, BenchmarkContext],
-    options: ImportOptions = DEFAULT_IMPORT,
-    tell: Callable[[str], None] = _unheard,
-    *,
-    precision: str = FLOAT32,
-    calibrate: str | Path | None = None,
-) -> dict[str, Any]:
-    """Where each task of a network should run, as one JSON value (schema tunefleet-placement/1).
+def check_division(contexts: Mapping[str, BenchmarkContext]) -> None:
+    """Raises InputError for what no network can be divided over."""
+    for name, context in contexts.items():
+        if device_spec(context).gpu is not None:
+            raise InputError(
+                f"a network is divided over processors, and {name} is a GPU",
+                cure=f"tune it for the GPU alone: tunefleet tune NETWORK --device {name}",
+            )
+    if len(contexts) < 2:
+        raise InputError(
+            "a network is divided over two devices or more", cure="give --device again"
+        )
 
-    A division that is calculated to be faster than the best single device is compiled and run
-    beside it. It `pays` if it is faster then too; otherwise that device is to be used alone.
-    `contexts` and what is raised are those of `Placing`.
-    """
-    with Placing(
-        spec, contexts, options, tell, precision=precision, calibrate=calibrate
-    ) as placing:
+
+def placed(
+    source: NetworkSource,
+    contexts: Mapping[str, BenchmarkContext],
+    tell: Callable[[str], None] = _unheard,
+) -> dict[str, Any]:
+    """What `errands.place` answers. Raises as `Placing`."""
+    with Placing(source, contexts, tell) as placing:
         return judged(placing)
 
 
 def judged(placing: Placing) -> dict[str, Any]:
-    """What `place` says of a network and devices."""
+    """What `placed` says of a network and devices."""
     measured = placing.measured
     chosen, single = best_placement(measured), measured.best_single()
     alone = measured.single(single)

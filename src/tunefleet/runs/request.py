@@ -12,7 +12,16 @@ from tunefleet.core.agreement import NOTHING_AGREED, Agreed
 from tunefleet.core.budget import Budget
 from tunefleet.core.ids import digest
 from tunefleet.core.importing import NetworkSource
-from tunefleet.core.job import Building, Collecting, Job, JobKind, JobSpec, JobState, JobTerms
+from tunefleet.core.job import (
+    Building,
+    Collecting,
+    Job,
+    JobKind,
+    JobSpec,
+    JobState,
+    JobTerms,
+    PlacedOn,
+)
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.numbers import count, duration, number, positive, whole
 from tunefleet.core.settings import SearchSettings, TuneSettings
@@ -42,6 +51,7 @@ class SearchRequest:
     agreed: Agreed = NOTHING_AGREED
     collecting: Collecting | None = None
     building: Building | None = None
+    divided: tuple[PlacedOn, ...] = ()
 
 
 def search_request(
@@ -161,6 +171,9 @@ def job_spec(context: BenchmarkContext, source: NetworkSource, request: SearchRe
     if building is not None:
         content = digest(["build", content, building.from_job, building.measure])
         kind = JobKind.BUILD
+    elif request.divided:
+        content = digest(["place", content, *map(str, request.divided)])
+        kind = JobKind.PLACE
     else:
         settings = replace(settings, search=_steered(settings.search, context.home))
     terms = replace(
@@ -183,6 +196,7 @@ def job_spec(context: BenchmarkContext, source: NetworkSource, request: SearchRe
         collecting=collecting,
         agreed=request.agreed,
         building=building,
+        divided=request.divided,
     )
 
 

@@ -13,9 +13,11 @@ from tunefleet.core.events import Event, ended_by
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job, JobState
 from tunefleet.errors import StoreBusyError, TunefleetError
+from tunefleet.fleet.leases import jobs_held
 from tunefleet.fleet.server_socket import ServerReply, ServerRequest, ServerSocket
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.driver import Pipeline, fleet_of
+from tunefleet.runs.errands import ERRANDS, Errand
 
 if TYPE_CHECKING:
     from tunefleet.fleet.live import Live
@@ -53,7 +55,7 @@ class Server:
         self._takes_all = takes_all
         self._say = say
         self._fleet: LocalFleet = fleet_of(context)
-        self._pipelines: dict[str, Pipeline] = {}
+        self._pipelines: dict[str, Pipeline | Errand] = {}
         #: Jobs that could not go on; they are tried again where someone asks for them.
         self._failed: set[str] = set()
         self._next_look = 0.0
@@ -117,6 +119,9 @@ class Server:
         ]
 
     def _begin(self, job: Job) -> Live | None:
+        if job.spec.kind in ERRANDS:
+            self._begin_errand(job)
+            return None
         assert job.spec.source is not None
         context = BenchmarkContext.of_job(job, self._home)
         told = f"job {job.job_id[:8]} ({job.spec.network.name})"
@@ -138,6 +143,13 @@ class Server:
         self._say(f"{told} begins, for {job.spec.terms.owner}")
         lives = pipeline.advance()
         return next(iter(lives), None)
+
+    def _begin_errand(self, job: Job) -> None:
+        coordination = self._fleet.store.coordination
+        paused = coordination.wanted(job.job_id) is ControlRequest.PAUSE
+        if not paused and job.spec.fingerprint not in jobs_held(coordination):
+            self._pipelines[job.job_id] = Errand(self._fleet.store, self._home, job)
+            self._rests = False
 
     def _reap(self) -> None:
         """Let go of the jobs that have ended."""

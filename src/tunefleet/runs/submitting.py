@@ -9,20 +9,20 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tunefleet import errors
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import JobEnded, Observer
 from tunefleet.core.home import Home
-from tunefleet.core.importing import NetworkSource
-from tunefleet.core.job import Job
+from tunefleet.core.job import Job, JobSpec
 from tunefleet.core.result import RunResult
 from tunefleet.errors import JobError, SetupError, TunefleetError
 from tunefleet.fleet.server_socket import ServerReply, ServerRequest, ask
 from tunefleet.report.result import read_result
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.following import events_of, last_opened
-from tunefleet.runs.request import SearchRequest, enter_job, job_spec
+from tunefleet.runs.request import enter_job
 from tunefleet.store import Store
 
 #: Seconds for a server to begin, and how often one that ends is begun again.
@@ -72,16 +72,16 @@ def start_server(home: Path) -> ServerReply:
 
 def submit(
     store: Store,
+    spec: JobSpec,
     context: BenchmarkContext,
-    source: NetworkSource,
-    request: SearchRequest,
     observer: Observer,
+    *,
+    new: bool = False,
 ) -> Submitted:
-    """Enter the job of a request for the server of its home, or find it there. Raises as
-    `enter_job`."""
-    request = replace(request, terms=replace(request.terms, served=True))
+    """Enter a job for the server of its home, or find it there. Raises as `enter_job`."""
     after = store.events.last()
-    job = enter_job(store, job_spec(context, source, request), context, new=request.new_job)
+    served = replace(spec, terms=replace(spec.terms, served=True))
+    job = enter_job(store, served, context, new=new)
     store.coordination.ask(job.job_id, ControlRequest.RUN)
     if job.job_id != context.run_id:
         after, context.run_id = last_opened(store, job.job_id), job.job_id
@@ -124,10 +124,32 @@ def follow(home: Path, store: Store, jobs: Mapping[str, Submitted]) -> dict[str,
 
 def outcome_of(store: Store, job_id: str, ended: JobEnded) -> RunResult | TunefleetError:
     """What became of a job that has ended: its result, or the error that ended it."""
-    if not ended.error:
-        return read_result(store.jobs.summary(job_id) or {}, f"job {job_id[:8]}")
-    known = _errors(TunefleetError)
-    return known.get(ended.kind, JobError)(ended.error)
+    if ended.error:
+        return _error_of(ended)
+    return read_result(store.jobs.summary(job_id) or {}, f"job {job_id[:8]}")
+
+
+def done_by_server(
+    store: Store, spec: JobSpec, context: BenchmarkContext, observer: Observer
+) -> dict[str, Any]:
+    """The summary of a job that the server of its home does. An interruption stops it. Raises what
+    ended it."""
+    entered = submit(store, spec, context, observer)
+    job_id, home = entered.job.job_id, context.home
+    jobs = {job_id: entered}
+    take(home, jobs)
+    try:
+        ended = follow(home, store, jobs)[job_id]
+    except KeyboardInterrupt:
+        stop_jobs(store, jobs)
+        raise
+    if ended.error:
+        raise _error_of(ended)
+    return dict(store.jobs.summary(job_id) or {})
+
+
+def _error_of(ended: JobEnded) -> TunefleetError:
+    return _errors(TunefleetError).get(ended.kind, JobError)(ended.error)
 
 
 def _errors(base: type[TunefleetError]) -> dict[str, type[TunefleetError]]:

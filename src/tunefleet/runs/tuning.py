@@ -23,6 +23,7 @@ from tunefleet.runs.given_inputs import GivenInputs, input_files
 from tunefleet.runs.request import (
     SearchRequest,
     check_policy,
+    job_spec,
     search_request,
     shape_request,
     terms_of,
@@ -232,7 +233,9 @@ def _served(
         for index, each in enumerate(wanted):
             watch = observers[index]
             try:
-                entered = submit(store, each.context, each.source, each.request, watch)
+                spec = job_spec(each.context, each.source, each.request)
+                new = each.request.new_job
+                entered = submit(store, spec, each.context, watch, new=new)
             except TunefleetError as error:
                 outcomes[index] = each.outcome(error=error)
                 watch(ended_by(error))

@@ -188,12 +188,13 @@ def _upto(kinds: tuple[StepKind, ...], last: StepKind | None) -> tuple[StepKind,
     return kinds[: kinds.index(last) + 1] if last in kinds else kinds
 
 
-#: A build delivers what earlier jobs found; a collection imports nothing but its tasks. Nothing
-#: of an import is left to do.
+#: A build delivers what earlier jobs found; a collection imports nothing but its tasks. A
+#: placement is one call, and nothing of an import is left to do.
 PLANS = {
     JobKind.TUNE: JobPlan(),
     JobKind.BUILD: JobPlan(searches=False, after=DELIVERY),
     JobKind.COLLECT: JobPlan(before=(StepKind.SPLIT,), after=(), goes_on=False),
+    JobKind.PLACE: JobPlan(before=(), searches=False, after=()),
     JobKind.IMPORT: JobPlan(before=(), searches=False, after=()),
 }
 

@@ -1,0 +1,156 @@
+"""Jobs of one call, which no scheduler divides: a network placed on devices, an artifact measured
+again. Whoever asks for one does it, or the server of the home, by a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from tunefleet.core.budget import NO_SEARCH
+from tunefleet.core.coordination import ControlRequest
+from tunefleet.core.events import Event, JobEnded, Note, ended_by
+from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
+from tunefleet.core.job import Job, JobKind, JobSpec, JobState, PlacedOn
+from tunefleet.core.precision import FLOAT32
+from tunefleet.core.settings import TuneSettings
+from tunefleet.errors import JobError, TunefleetError
+from tunefleet.fleet.leases import Leases
+from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.placement import check_division, placed
+from tunefleet.runs.request import SearchRequest, enter_job, job_spec
+from tunefleet.runs.sources import source_of
+from tunefleet.runs.submitting import done_by_server, server_of
+from tunefleet.store import Store, open_store
+
+#: What no scheduler divides.
+ERRANDS = frozenset({JobKind.PLACE})
+
+
+def _unheard(text: str) -> None:
+    """Nobody watches."""
+
+
+def place(
+    network: str | Path,
+    contexts: Mapping[str, BenchmarkContext],
+    options: ImportOptions = DEFAULT_IMPORT,
+    tell: Callable[[str], None] = _unheard,
+    *,
+    precision: str = FLOAT32,
+    calibrate: str | Path | None = None,
+) -> dict[str, Any]:
+    """Where each task of a network should run, as one JSON value (schema tunefleet-placement/1).
+
+    A division that is calculated to be faster than the best single device is compiled and run
+    beside it. It `pays` if it is faster then too; otherwise that device is to be used alone.
+    It is a job of the contexts' home. `contexts`, `tell` and what is raised are those of `Placing`.
+    """
+    check_division(contexts)
+    first = next(iter(contexts.values()))
+    source = source_of(network, options, first, precision, calibrate)
+    divided = tuple(
+        PlacedOn(name, each.target_text, each.threads, each.device_key)
+        for name, each in contexts.items()
+    )
+    request = SearchRequest(NO_SEARCH, TuneSettings(), divided=divided)
+    return _answer(job_spec(first, source, request), first, tell)
+
+
+def _answer(
+    spec: JobSpec, context: BenchmarkContext, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """What a job of one call brings. Raises what ended it."""
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Note):
+            tell(event.text)
+
+    home = context.home
+    with closing(open_store(home)) as store:
+        if server_of(home) is not None:
+            return done_by_server(store, spec, context, watch)
+        with closing(Leases(store.coordination)) as leases, leases.job(spec.fingerprint):
+            return _done(store, enter_job(store, spec, context, new=False), home, watch)
+
+
+def _done(store: Store, job: Job, home: Path, watch: Callable[[Event], None]) -> dict[str, Any]:
+    """Do a job and close it. Raises what ended it; one that is interrupted stays open."""
+
+    def keep(event: Event) -> None:
+        with suppress(TunefleetError):  # the job itself meets a full disk, and says so
+            store.events.append(job.job_id, time.time(), [event])
+        watch(event)
+
+    try:
+        answer = _called(job.spec, home, lambda text: keep(Note(text)))
+    except TunefleetError as error:
+        store.jobs.finish(job.job_id, JobState.FAILED, {"stopped": str(error)})
+        keep(ended_by(error))
+        raise
+    cancelled = store.coordination.wanted(job.job_id) is ControlRequest.CANCEL
+    store.jobs.finish(job.job_id, JobState.CANCELLED if cancelled else JobState.SUCCEEDED, answer)
+    keep(JobEnded())
+    return answer
+
+
+def _called(spec: JobSpec, home: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    assert spec.source is not None
+    contexts = {
+        each.device: BenchmarkContext(
+            each.target,
+            device=each.device,
+            device_key=each.device_key,
+            threads=each.threads,
+            home=home,
+        )
+        for each in spec.divided
+    }
+    return placed(spec.source, contexts, tell)
+
+
+class Errand:
+    """A job of one call that a server has done by a process of its own, which goes on where the
+    server ends."""
+
+    def __init__(self, store: Store, home: Path, job: Job) -> None:
+        self.name = job.spec.network.name
+        self.error: Exception | None = None
+        self._store = store
+        self._job_id = job.job_id
+        command = [sys.executable, "-m", "tunefleet.runs.errands", str(home), job.job_id]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+
+    @property
+    def is_over(self) -> bool:
+        code = self._process.poll()
+        if code and self.error is None:
+            self.error = JobError(f"its process ended with exit code {code}")
+            if self._store.jobs.get(self._job_id).state is JobState.RUNNING:
+                ended = [ended_by(self.error)]
+                self._store.events.append(self._job_id, time.time(), ended)
+        return code is not None
+
+    def close(self) -> None:
+        """Returns once it is done."""
+        self._process.wait()
+
+
+def _main(home: str, job_id: str) -> int:
+    """Do an open job of a home, unless another process does."""
+    with closing(open_store(Path(home))) as store:
+        job = store.jobs.get(job_id)
+        with closing(Leases(store.coordination)) as leases, leases.job(job.spec.fingerprint):
+            try:
+                _done(store, job, Path(home), lambda event: None)
+            except TunefleetError:
+                return 0  # the job says so
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(*sys.argv[1:]))
