@@ -21,7 +21,8 @@ if TYPE_CHECKING:  # for editors and type checkers, which do not see what `__get
     from tunefleet.runs.evaluation import evaluate_artifact
     from tunefleet.runs.known import build
     from tunefleet.runs.listing import list_tasks
-    from tunefleet.runs.session import Session, from_network
+    from tunefleet.runs.new_session import from_network
+    from tunefleet.runs.session import Session
     from tunefleet.runs.timeline import run_timeline
     from tunefleet.runs.tuning import tune
 
@@ -40,7 +41,7 @@ _HOMES = {
     "TunefleetError": "tunefleet.errors",
     "build": "tunefleet.runs.known",
     "evaluate_artifact": "tunefleet.runs.evaluation",
-    "from_network": "tunefleet.runs.session",
+    "from_network": "tunefleet.runs.new_session",
     "list_tasks": "tunefleet.runs.listing",
     "load": "tunefleet.artifacts.opening",
     "run_artifact": "tunefleet.artifacts.opening",

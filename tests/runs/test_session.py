@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,7 +49,6 @@ def tuned(home: Path) -> Iterator[Session]:
     with Session(context) as session:
         session.from_network("zoo:tiny_cnn").autotune(trials=12, settings=SETTINGS)
         session.build().save().evaluate(rounds=3)
-        context.save()
         yield session
 
 
@@ -99,7 +99,7 @@ def test_it_runs_what_it_saved_and_says_what_it_knows(tuned: Session) -> None:
 
 
 def test_a_network_that_is_not_there_leaves_no_session_open(small: Path, tmp_path: Path) -> None:
-    from tunefleet.runs.session import from_network
+    from tunefleet import from_network
 
     with pytest.raises(InputError, match="nowhere"):
         from_network(tmp_path / "nowhere.onnx", context=BenchmarkContext(home=tmp_path, threads=1))
@@ -226,17 +226,72 @@ def test_a_job_that_was_interrupted_after_its_artifact_was_saved_has_one(
     assert [path.name for path in (tmp_path / "artifacts").iterdir()] == [job]
 
 
-def test_the_context_can_be_loaded(tuned: Session, home: Path) -> None:
-    loaded = BenchmarkContext.load(tuned.context.run_id, home)
-    assert loaded.to_json() == tuned.context.to_json()
+@pytest.mark.parametrize("by", ["run id", "beginning of the id", "path"])
+def test_a_context_is_found_again_with_all_it_knows(tuned: Session, home: Path, by: str) -> None:
+    run_id = tuned.context.run_id
+    runs = {"run id": run_id, "beginning of the id": run_id[:8], "path": str(artifact_of(tuned))}
+    loaded = BenchmarkContext.load(runs[by], home)
+    own = tuned.context
+    assert (loaded.run_id, loaded.created_at, loaded.home) == (run_id, own.created_at, home)
+    assert (loaded.target, loaded.device, loaded.layout) == (own.target, own.device, own.layout)
+    assert (loaded.host_cores, loaded.device_cores) == (
+        own.layout.host_cores,
+        own.layout.device_cores,
+    )
+    result = loaded.result
+    assert result is not None
+    assert result == tuned.result()
+    assert (result.network.name, result.job) == ("tiny_cnn", run_id)
+    assert {step.step for step in result.steps} >= {"import", "measure"}
+    assert "network tiny_cnn" in repr(loaded)
+    assert "latency" in repr(loaded)
 
 
-@pytest.mark.parametrize("text", ["", "null", "[]", "{}"])
-def test_a_damaged_context_is_told(tmp_path: Path, text: str) -> None:
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "abcdef.json").write_text(text)
-    with pytest.raises(InputError, match=r"see `tunefleet jobs`"):
-        BenchmarkContext.load("abcdef", tmp_path)
+def test_a_job_without_an_artifact_is_found_too(small: Path, tmp_path: Path) -> None:
+    context = BenchmarkContext(home=tmp_path, threads=1)
+    with Session(context) as session:
+        session.from_network(small).autotune(trials=2, settings=SETTINGS)
+    loaded = BenchmarkContext.load(context.run_id, tmp_path)
+    assert (loaded.run_id, loaded.device) == (context.run_id, context.device)
+    assert loaded.result is None
+    with pytest.raises(InputError, match="no run 123456"):
+        BenchmarkContext.load("123456", tmp_path)
+    with pytest.raises(InputError, match="no run 123456"):
+        BenchmarkContext.load("123456", tmp_path / "nowhere")
+
+
+def test_an_artifact_elsewhere_has_its_context_without_a_store(
+    tuned: Session, tmp_path: Path
+) -> None:
+    shutil.copytree(artifact_of(tuned), tmp_path / "artifact")
+    loaded = BenchmarkContext.load(tmp_path / "artifact", tmp_path / "home")
+    own = tuned.context
+    assert (loaded.run_id, loaded.target, loaded.device) == (own.run_id, own.target, own.device)
+    assert loaded.result is not None
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_loaded_session_evaluates_and_runs_in_one_chain(tuned: Session, home: Path) -> None:
+    inputs = [np.zeros((1, 3, 16, 16), np.float32)]
+    events: list[Event] = []
+    with Session.load(tuned.context.run_id, home, events.append) as loaded:
+        found = loaded.result()
+        assert loaded.evaluate(rounds=2).run(*inputs).shape == (1, 10)
+        again = loaded.result()
+    assert [b.kind for b in again.baselines] == ["source", "untuned"]
+    assert again.tuned_ms not in (None, found.tuned_ms)
+    assert (again.network, again.job, again.steps) == (found.network, found.job, found.steps)
+    assert not [event for event in events if isinstance(event, Note) and event.warning]
+
+
+def test_a_loaded_session_may_go_on_to_a_run_of_its_own(tuned: Session, home: Path) -> None:
+    before = (artifact_of(tuned) / "artifact.json").read_bytes()
+    with Session.load(tuned.context.run_id, home) as loaded:
+        loaded.from_network("zoo:tiny_cnn")
+        assert loaded.context.run_id != tuned.context.run_id
+        with pytest.raises(StepOrderError, match="needs build first"):
+            loaded.evaluate()
+    assert before == (artifact_of(tuned) / "artifact.json").read_bytes()
 
 
 def test_without_autotune_earlier_records_are_used(
@@ -437,8 +492,8 @@ def test_one_artifact_takes_several_shapes_and_keeps_what_cannot_be_compiled(
         assert (1, 4, 8, width) == loaded.run(np.ones((1, 3, 8, width), "float32")).shape
     assert "source" in [b.kind for b in evaluate_artifact(context.run_id, home, 2).baselines]
     (tmp_path / "free.onnx").write_bytes(b"another network")
-    changed = evaluate_artifact(context.run_id, home, rounds=2)
-    assert "has changed" in changed.warnings[0]
+    changed = loaded.evaluate(rounds=2).result()
+    assert "has changed" in changed.warnings[-1]
     assert [b.kind for b in changed.baselines] == ["untuned"]
     with pytest.raises(InputError, match="give one of"):
         loaded.run(np.ones((1, 3, 8, 9), "float32"))

@@ -18,12 +18,14 @@ def open_artifact(
     path_or_id: str | Path, home: Path | str | None = None, signed_by: Path | str | None = None
 ) -> Artifact:
     """The artifact in a directory, or of a run by the beginning of its id. Raises InputError."""
-    path = _directory(path_or_id, Home(Path(home or default_home())).artifacts)
+    path = artifact_folder(path_or_id, Path(home or default_home()))
     return read_artifact(path, None if signed_by is None else Path(signed_by))
 
 
-def _directory(path_or_id: str | Path, artifacts: Path) -> Path:
-    text = str(path_or_id)
+def artifact_folder(path_or_id: str | Path, home: Path) -> Path:
+    """Where the artifact lies, if there is one. Raises InputError for the beginning of several
+    ids."""
+    text, artifacts = str(path_or_id), Home(home).artifacts
     if os.path.isdir(text) or not re.fullmatch(rf"[0-9a-f]{{{SHORTEST_ID},32}}", text):
         return Path(text)
     matches = sorted(artifacts.glob(f"{text}*"))

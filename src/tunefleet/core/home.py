@@ -39,11 +39,6 @@ class Home:
         return self.root / "artifacts"
 
     @property
-    def runs(self) -> Path:
-        """A file per run, named by its id."""
-        return self.root / "runs"
-
-    @property
     def cost_models(self) -> Path:
         """Versions of cost models."""
         return self.root / "costmodels"

@@ -222,8 +222,10 @@ class RunResult(MeasuredShape):
     """Everything known about a run. A part that is not known yet is None or empty.
 
     The figures of `MeasuredShape` are those of the network's first shape; `shapes` has those of
-    all where there are several. `wall` has seconds by stage and step. `verified` is of what is
-    delivered. `kernels_ms` is the sum of the delivered module's kernels, measured one by one.
+    all where there are several. `host_cores` and `device_cores` are those of this machine that
+    built and measured, as `0,2-3`; "" in results of earlier versions. `wall` has seconds by stage
+    and step. `verified` is of what is delivered. `kernels_ms` is the sum of the delivered module's
+    kernels, measured one by one.
     `bandwidths` are how fast the device's threads read from each level of its memory, from the
     smallest. `reused` and `known` count tasks with a record of an earlier job as winner, and with
     any; `tuned_tasks` those of which at least one program was measured, now or earlier.
@@ -239,6 +241,8 @@ class RunResult(MeasuredShape):
     target: str = ""
     threads: int | None = None
     device: DeviceIdentity | None = None
+    host_cores: str = ""
+    device_cores: str = ""
     toolchain: ToolchainIdentity | None = None
     budget: Budget | None = None
     agreement: JudgedAgreement | None = None
@@ -292,13 +296,14 @@ class RunResult(MeasuredShape):
         return min(1.0, sum(share or 0.0 for share, tuned in shares if tuned))
 
     def __repr__(self) -> str:
-        return f"<tunefleet.RunResult {', '.join(f'{k} {v}' for k, v in self._facts())}>"
+        return f"<tunefleet.RunResult {', '.join(f'{k} {v}' for k, v in self.facts())}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: what was tuned, and what came of it."""
-        return html_table([*self._facts(), ("artifact", self.artifact or "not published")])
+        return html_table([*self.facts(), ("artifact", self.artifact or "not published")])
 
-    def _facts(self) -> list[tuple[str, str]]:
+    def facts(self) -> list[tuple[str, str]]:
+        """What was tuned and what came of it, in a few words."""
         facts = [
             ("network", self.network.name),
             ("run", self.run[:8]),
@@ -327,6 +332,12 @@ class RunResult(MeasuredShape):
             shapes=tuple(shapes) if len(shapes) > 1 else (),
             agreement=agreement and agreement.judged_again(shapes, self.trials),
         )
+
+    def evaluated(self, evaluation: Evaluation) -> RunResult:
+        """This result with the figures and warnings of a later evaluation of its artifact."""
+        warnings = dict.fromkeys([*self.warnings, *evaluation.warnings])
+        again = self.measured_again(evaluation.shapes or (evaluation,))
+        return replace(again, warnings=tuple(warnings))
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON, with its schema first: what `--json` writes."""

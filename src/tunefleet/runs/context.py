@@ -1,31 +1,33 @@
-"""BenchmarkContext: what one run was asked for (SimpleTVM, thesis 3.1)."""
+"""BenchmarkContext: what one run was asked for, and what it found (SimpleTVM, thesis 3.1)."""
 
 from __future__ import annotations
 
-import json
-import os
 import time
 import uuid
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tunefleet.core.device import LOCAL, RegisteredDevice
 from tunefleet.core.gpu import CUDA
 from tunefleet.core.home import Home, default_home
 from tunefleet.core.identity import DeviceIdentity
-from tunefleet.core.job import Job
-from tunefleet.core.layout import LayoutChoice, MachineLayout
+from tunefleet.core.job import Job, JobState
+from tunefleet.core.layout import LayoutChoice, MachineLayout, parse_cores
+from tunefleet.core.result import RunResult
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
 from tunefleet.hardware import processor
 
-_SCHEMA = "tunefleet-context/2"
+if TYPE_CHECKING:
+    from tunefleet.artifacts.artifact import Artifact
 
 
 class BenchmarkContext:
-    """One run: target, device and home. What became of it is in the store of its home.
+    """One run: target, device, cores and home, and its `result` once there is one, which has the
+    network, the times of its steps, and the figures. `load` finds it again.
 
     `target` is "cpu" (this machine), "cuda" (its GPU) or a target text; `arch` names the processor
     to generate code for instead. `device` names devices of `tunefleet devices` and `device_kind`
@@ -61,6 +63,8 @@ class BenchmarkContext:
         self.device_cores = device_cores
         self.home = Path(home) if home is not None else default_home()
         self.created_at = time.time()
+        self.result: RunResult | None = None
+        self._identity: DeviceIdentity | None = None
         self._target: Target | None = None
         self._devices: tuple[RegisteredDevice, ...] | None = None
 
@@ -143,6 +147,8 @@ class BenchmarkContext:
     @property
     def device(self) -> DeviceIdentity:
         """The identity that the records of this run have."""
+        if self._identity is not None:
+            return self._identity
         if self.is_here:
             # The layout needs the target, and that the compiler: only where it matters.
             cores = self.layout.device_cores if processor.cpu_info().slower else ()
@@ -202,11 +208,20 @@ class BenchmarkContext:
             "home": str(self.home),
         }
         shown = "".join(f", {name}={value!r}" for name, value in given.items() if value)
-        return f"<tunefleet.BenchmarkContext {self.target_text!r}{shown}, run {self.run_id[:8]}>"
+        result = self.result
+        facts = result.facts() if result is not None else [("run", self.run_id[:8])]
+        shown += "".join(f", {name} {value}" for name, value in facts)
+        return f"<tunefleet.BenchmarkContext {self.target_text!r}{shown}>"
+
+    @property
+    def is_of_a_run(self) -> bool:
+        """Whether it has a result, or is that of a run found again."""
+        return self.result is not None or self._identity is not None
 
     def renew(self) -> None:
-        """What follows is another run."""
+        """What follows is another run, on this machine."""
         self.run_id, self.created_at = uuid.uuid4().hex, time.time()
+        self.result = self._identity = self._target = None
 
     def another(self, devices: Sequence[str] = ()) -> BenchmarkContext:
         """A context for another run of the same kind, or on some of its devices."""
@@ -231,49 +246,65 @@ class BenchmarkContext:
             ) from error
         return path
 
-    def save(self) -> Path:
-        """Write the context to `home/runs/RUN_ID.json` and return that path."""
-        path = self.created(Home(self.home).runs) / f"{self.run_id}.json"
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(self.to_json(), indent=1), encoding="utf-8")
-        os.replace(draft, path)
-        return path
+    @classmethod
+    def load(cls, run: str | Path, home: Path | str | None = None) -> BenchmarkContext:
+        """The context of a run, with its result: of an artifact's directory, or by the beginning of
+        the id of a run or job in `home`. A job that has not ended has no result. Raises InputError
+        where there is neither."""
+        from tunefleet.artifacts.opening import artifact_folder, open_artifact
+        from tunefleet.report.result import read_result
+        from tunefleet.runs.timeline import find_job
+        from tunefleet.store import open_store, store_path
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": _SCHEMA,
-            "run_id": self.run_id,
-            "target": self.target_text,
-            "device": list(self.device_names),
-            "device_kind": self.device_kind,
-            "device_key": self.device_key,
-            "threads": self.threads,
-            "created_at": self.created_at,
-        }
+        at_home = Path(home) if home is not None else default_home()
+        folder = artifact_folder(run, at_home)
+        if folder.is_dir():
+            return cls.of_artifact(open_artifact(folder), at_home)
+        if not store_path(at_home).is_file():
+            raise InputError(f"no run {run} in {at_home}", cure="name its home: --home DIR")
+        with closing(open_store(at_home)) as store:
+            job = find_job(store, str(run))
+            succeeded = job.state is JobState.SUCCEEDED
+            summary = store.jobs.summary(job.job_id) if succeeded else None
+        context = cls.of_job(job, at_home)
+        result = None if summary is None else read_result(summary, f"job {job.job_id}")
+        context._found(job.spec.device, result)
+        return context
 
     @classmethod
-    def load(cls, run_id: str, home: Path | str | None = None) -> BenchmarkContext:
-        """The context saved under `run_id`; raises InputError when there is none, or
-        it is damaged."""
-        context = cls(home=home)
-        path = Home(context.home).runs / f"{run_id}.json"
-        try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"no saved run {run_id} in {context.home}: {error}", cure="see `tunefleet jobs`"
-            ) from error
-        try:
-            context.run_id = value["run_id"]
-            context.target_text = value["target"]
-            context.device_names = tuple(value.get("device", ()))
-            context.device_kind = value.get("device_kind", "")
-            context.device_key = value["device_key"]
-            context.threads = value["threads"]
-            context.created_at = value["created_at"]
-        except (LookupError, TypeError, AttributeError) as error:
-            raise InputError(f"{path} is damaged: {error}", cure="see `tunefleet jobs`") from error
+    def of_artifact(cls, artifact: Artifact, home: Path) -> BenchmarkContext:
+        """The context of the run that made an artifact; the store of `home` has more where it has
+        the job."""
+        from tunefleet.report.result import read_result
+
+        result = read_result(artifact.result, str(artifact.manifest))
+        job = _job_of(result, home)
+        if job is not None:
+            context = cls.of_job(job, home)
+        else:
+            target, key = artifact.target, artifact.device.key
+            context = cls(str(target), device_key=key, threads=target.threads, home=home)
+            context.run_id, context._target = result.run, target
+            context.created_at = min((step.started_at for step in result.steps), default=0.0)
+        context._found(artifact.device, result)
         return context
+
+    def _found(self, identity: DeviceIdentity, result: RunResult | None) -> None:
+        self._identity, self.result = identity, result
+        if result is not None:
+            host, device = result.host_cores, result.device_cores
+            self.host_cores = parse_cores(host) if host else None
+            self.device_cores = parse_cores(device) if device else None
+
+
+def _job_of(result: RunResult, home: Path) -> Job | None:
+    """The job of a result, where the store of a home knows it."""
+    from tunefleet.store import open_store, store_path
+
+    if result.job is None or not store_path(home).is_file():
+        return None
+    with closing(open_store(home)) as store:
+        return next(iter(store.jobs.page(prefix=result.job, limit=1)), None)
 
 
 def context_of(given: BenchmarkContext | None) -> BenchmarkContext:

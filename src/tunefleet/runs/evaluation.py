@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefleet.core.device import here_for
+from tunefleet.core.events import Note, Observer
 from tunefleet.core.home import default_home
 from tunefleet.core.result import Evaluation, KernelTime, MeasuredShape, RunResult, of_shape
+from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.target import CudaTarget
 from tunefleet.errors import InputError, TunefleetError, raise_mistake
 from tunefleet.runs.request import check_rounds
@@ -62,6 +64,26 @@ def evaluate_artifact(
             work.on_device, spec, threads, None, _evaluated, (artifact, rounds)
         )
     return fill_in(evaluation, artifact, identity, at_home)
+
+
+def evaluated_again(
+    artifact: Artifact,
+    result: RunResult,
+    home: Path,
+    rounds: int | None,
+    observer: Observer,
+) -> RunResult:
+    """The result of an artifact's run with figures measured now, as `evaluate_artifact` does;
+    `observer` is called with what it warns of."""
+
+    def tell(text: str) -> None:
+        observer(Note(text))
+
+    chosen = MeasureSettings().end_to_end_rounds if rounds is None else rounds
+    evaluation = evaluate_artifact(artifact.path, home, chosen, tell=tell)
+    for warning in evaluation.warnings:
+        observer(Note(warning, warning=True))
+    return result.evaluated(evaluation)
 
 
 def _evaluated(artifact: Artifact, rounds: int) -> tuple[Evaluation, DeviceIdentity]:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tunefleet.core.events import Observer
-from tunefleet.core.home import Home
+from tunefleet.core.home import Home, default_home
 from tunefleet.core.importing import ImportOptions
 from tunefleet.core.notebook import html_table
 from tunefleet.core.precision import FLOAT32
@@ -31,50 +31,6 @@ if TYPE_CHECKING:
     from tunefleet.artifacts.artifact import Artifact
     from tunefleet.artifacts.module import TunedModule
     from tunefleet.fleet.local import LocalFleet
-
-__all__ = ["BenchmarkContext", "Session", "from_network"]
-
-
-def from_network(
-    network: str | Path | Module,
-    *,
-    context: BenchmarkContext | None = None,
-    observer: Observer | None = None,
-    example_inputs: Sequence[Any] | Mapping[str, Any] | None = None,
-    dynamic: Mapping[str, Mapping[int, Any]] | None = None,
-    shapes: Mapping[str, Sequence[int] | Sequence[Sequence[int]]] | None = None,
-    dims: Mapping[str, int | Sequence[int]] | None = None,
-    constants: Mapping[str, float | Sequence[float]] | None = None,
-    whole: bool = False,
-    trust: bool = False,
-    precision: str = FLOAT32,
-    calibrate: str | Path | None = None,
-    inputs: GivenInputs | None = None,
-) -> Session:
-    """A new session with a network imported and checked.
-
-    `context` and `observer` are those of `Session`, all else is that of `Session.from_network`,
-    with the same errors. The session starts worker processes: close it, or use it in a `with`
-    block.
-    """
-    session = Session(context, observer)
-    try:
-        return session.from_network(
-            network,
-            example_inputs=example_inputs,
-            dynamic=dynamic,
-            shapes=shapes,
-            dims=dims,
-            constants=constants,
-            whole=whole,
-            trust=trust,
-            precision=precision,
-            calibrate=calibrate,
-            inputs=inputs,
-        )
-    except BaseException:
-        session.close()
-        raise
 
 
 class Session:
@@ -99,7 +55,6 @@ class Session:
         self._fleet: LocalFleet | None = None
         self._pipeline: Pipeline | None = None
         self._built = self._saved = False
-        self._result: RunResult | None = None
         self._artifact: Artifact | None = None
         self._module: TunedModule | None = None
 
@@ -121,8 +76,8 @@ class Session:
                 if held is not None:
                     closing.callback(held.close)
             try:
-                if self._pipeline is not None and self._result is None and self._prepared:
-                    self._result = self._pipeline.run.result()
+                if self._pipeline is not None and self.context.result is None and self._prepared:
+                    self.context.result = self._pipeline.run.result()
             finally:
                 self._pipeline = self._fleet = self._module = None
 
@@ -180,6 +135,7 @@ class Session:
         )
         if self._pipeline is not None:
             self._pipeline.close()
+        if self._pipeline is not None or self.context.is_of_a_run:
             self.context.renew()  # what it committed is of its run
         self._pipeline = None
         self._forget_built()
@@ -281,15 +237,25 @@ class Session:
         delivered end to end, in turn; adds to a saved artifact's report.
 
         `rounds` is how many times each is measured, 12 unless `settings` say otherwise. Raises
-        StepOrderError before `build`, InputError for a wrong number."""
+        StepOrderError before `build`, InputError for a wrong number. After `load`, what is missing
+        in the artifact's report is added, and a source that is not there any more is named in the
+        result's warnings."""
+        if self._pipeline is None and self._artifact is not None:
+            from tunefleet.runs.evaluation import evaluated_again
+
+            observer = self._given_observer or default_observer(self._artifact.network.name)
+            self.context.result = evaluated_again(
+                self._artifact, self.result(), self.context.home, rounds, observer
+            )
+            return self
         pipeline = self._need("evaluate", "build", self._built)
         if rounds is not None:
             check_rounds(rounds)
         unsaved = frozenset[StepKind]() if self._saved else frozenset({StepKind.PUBLISH})
         again = frozenset({StepKind.MEASURE})
         self._run(StepKind.MEASURE, without=unsaved, again=again, rounds=rounds)
-        self._result = pipeline.run.told()
-        pipeline.finish(self._result.to_dict())
+        self.context.result = pipeline.run.told()
+        pipeline.finish(self.context.result.to_dict())
         return self
 
     def run(self, *inputs: Any) -> Any:
@@ -312,14 +278,17 @@ class Session:
         return self._module(*inputs)
 
     @classmethod
-    def load(cls, run_id: str | Path, home: Path | str | None = None) -> Session:
-        """A session on a saved artifact: it can `run`, nothing else."""
+    def load(
+        cls, run_id: str | Path, home: Path | str | None = None, observer: Observer | None = None
+    ) -> Session:
+        """A session on a saved artifact, by its directory or the beginning of its run's id: it can
+        `run` and `evaluate`; `context` and `result` are those of its run. Raises InputError."""
         from tunefleet.artifacts.opening import open_artifact
-        from tunefleet.report.result import read_result
 
-        session = cls(BenchmarkContext(home=home))
-        session._artifact = open_artifact(run_id, home)
-        session._result = read_result(session._artifact.result, str(session._artifact.manifest))
+        artifact = open_artifact(run_id, home)
+        at_home = Path(home) if home is not None else default_home()
+        session = cls(BenchmarkContext.of_artifact(artifact, at_home), observer)
+        session._artifact = artifact
         return session
 
     # What it knows
@@ -338,10 +307,10 @@ class Session:
         """Everything that is known by now; `to_dict()` of it is what `--json` writes."""
         if self._pipeline is not None and self._prepared:
             return self._pipeline.run.result()
-        if self._result is None:
+        if self.context.result is None:
             self._need("result", "from_network", False)
-        assert self._result is not None
-        return self._result
+        assert self.context.result is not None
+        return self.context.result
 
     @property
     def state(self) -> str:
@@ -361,7 +330,7 @@ class Session:
 
     def _repr_html_(self) -> str:
         """For notebooks: what it is, how far, and what came of it."""
-        result = self._result._repr_html_() if self._result is not None else ""
+        result = self.context.result._repr_html_() if self.context.result is not None else ""
         return html_table(self._facts()) + result
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -376,7 +345,7 @@ class Session:
         if self._module is not None:
             self._module.close()
         self._built = self._saved = False
-        self._result = self._artifact = self._module = None
+        self.context.result = self._artifact = self._module = None
 
     @property
     def _prepared(self) -> bool:

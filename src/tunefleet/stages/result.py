@@ -13,6 +13,7 @@ from tunefleet.core.agreement import judge
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job
 from tunefleet.core.known import RECORD
+from tunefleet.core.layout import format_cores
 from tunefleet.core.result import (
     CurvePoint,
     Differences,
@@ -121,6 +122,8 @@ def build_result(place: Workplace, delivery: Delivery) -> RunResult:
         target=str(preparation.target),
         threads=preparation.target.threads,
         device=preparation.device,
+        host_cores=format_cores(place.machine.layout.host_cores),
+        device_cores=format_cores(place.machine.layout.device_cores),
         toolchain=preparation.toolchain,
         stopped=delivery.stopped or None,
         wall_s=sum(wall.values()),
