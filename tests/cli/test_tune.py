@@ -111,6 +111,7 @@ def test_every_option_reaches_tune(invoke: Invoke, tuning: FakeTuning, tmp_path:
         "priorities": {"zoo:tiny_cnn?batch=4": 1},
         "policy": "interleaved",
         "look_ahead": True,
+        "allow_interference": False,
         "detach": True,
     }
     search = settings.search

@@ -76,6 +76,23 @@ def test_what_a_stage_uses_beside_its_device_is_shared_and_given_back() -> None:
     assert claims() == []
 
 
+def test_a_device_that_jobs_share_is_leased_by_several_stages_at_once() -> None:
+    leases = Leases(MemoryStore().coordination)
+    lane: Any = SimpleNamespace(task=SimpleNamespace(name="t"))
+    cores = frozenset({"core 0"})
+    shared, alone = (
+        LocalExecutor(
+            Resource(name, Role.DEVICE, "cpu", cores, shareable=name == "shared"),
+            (), NOTHING, NOTHING, leases, NOTHING, NOTHING,
+        )
+        for name in ("shared", "alone")
+    )  # fmt: skip
+    assignment = replace(ASSIGNMENT, lane=lane)
+    [one], [other], [own] = (e._claims(assignment) for e in (shared, shared, alone))
+    assert not one.excludes(other)
+    assert one.excludes(own)
+
+
 def test_a_thread_that_ends_without_a_report_is_seen_by_the_heartbeat() -> None:
     def fails(report: Report) -> None:
         raise ValueError("no report")

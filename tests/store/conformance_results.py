@@ -318,3 +318,26 @@ class BestRecords:
     ) -> None:
         v.commit_measured(store, {"a": 1e-3})
         assert len(self.found(store, **asked)) == count
+
+    def test_what_was_measured_beside_other_jobs_on_purpose_serves_no_job(self, store: Any) -> None:
+        shared = replace(v.make_spec("shared"), shared=True)
+        store.jobs.open(shared, job_id="shared", now=0.0)
+        store.work.put_tasks("shared", [v.make_task()])
+        v.commit_measured(store, {"a": 1e-3}, job_id="shared")
+        store.records.select_winner("shared", "t", v.make_trial("a", 1e-3), None)
+        for device in (v.DEVICE, v.SISTER):
+            for tier in Tier:
+                assert record_ids(store, tier, device=device) == []
+        assert self.found(store) == []
+        assert store.records.best("t", v.DEVICE, v.TOOLCHAIN) is None
+        assert store.records.best_page() == []
+        assert len(store.records.trials("shared")) == len(store.records.winners("shared")) == 1
+        v.open_with_task(store, "alone")
+        store.records.select_winner("alone", "t", v.make_trial("b", 2e-3), None)
+        store.records.select_winner("shared", "t", v.make_trial("a", 1e-3), None)
+        assert store.records.best("t", v.DEVICE, v.TOOLCHAIN).job_id == "alone"
+
+    def test_a_measurement_beside_others_reads_back_as_one(self, store: Any, job: str) -> None:
+        trial = Trial(v.cand("a"), 0, replace(v.measured(), shared=True))
+        store.records.select_winner(job, "t", trial, None)
+        assert store.records.winners(job)["t"][0].outcome.shared

@@ -195,6 +195,15 @@ LookAhead = Annotated[
         show_default=False,
     ),
 ]
+AllowInterference = Annotated[
+    bool,
+    typer.Option(
+        "--allow-interference",
+        rich_help_panel=sections.PLACE,
+        help="For experiments: candidates of all networks may be measured at once. Such records"
+        " serve no other job.",
+    ),
+]
 HostCores = Annotated[
     str | None,
     typer.Option(

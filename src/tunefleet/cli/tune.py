@@ -128,6 +128,7 @@ def tune(
     ] = SHIPPED_MODEL,
     policy: options.Policy = PREDICTIVE,
     look_ahead: options.LookAhead = None,
+    allow_interference: options.AllowInterference = False,
     host_cores: options.HostCores = None,
     device_cores: options.DeviceCores = None,
     no_transfer: Annotated[
@@ -222,6 +223,7 @@ def tune(
         },
         "policy": policy,
         "look_ahead": look_ahead,
+        "allow_interference": allow_interference,
     }
     importing = {
         "shapes": parsing.by_input(shape),

@@ -19,6 +19,11 @@ from tunefleet.core.target import Target
 NOTHING_TO_TUNE = "nothing of this network can be tuned"
 NOTHING_LEFT = "nothing is left to try"
 
+#: What is said of the trials of a job whose stages share a device.
+BESIDE_OTHERS = "its trials were measured beside those of other jobs on purpose"
+#: Behind the kind of a device that stages share.
+_SHARED = ", shared"
+
 
 class JobState(StrEnum):
     """What the store says of a job. One is RUNNING until it is closed, whether a process works on
@@ -96,7 +101,8 @@ class JobSpec:
     same job.
 
     `network` is what is known without an import; `source` is None in jobs of earlier versions.
-    `agreed` is what is agreed beside the target latency of the budget.
+    `agreed` is what is agreed beside the target latency of the budget. `shared`: its candidates are
+    measured beside those of other such jobs on purpose, and never serve another job.
     """
 
     network: NetworkInfo
@@ -112,6 +118,12 @@ class JobSpec:
     agreed: Agreed = NOTHING_AGREED
     building: Building | None = None
     divided: tuple[PlacedOn, ...] = ()
+    shared: bool = False
+
+    @property
+    def measured_on(self) -> str:
+        """The kind of resource on which its candidates are measured."""
+        return shared_kind(self.device.hardware) if self.shared else self.device.hardware
 
     @property
     def agreement(self) -> Agreed:
@@ -139,8 +151,15 @@ class JobSpec:
                 self.budget.parts,
                 self.settings.to_json(),
                 *self.agreed.parts,
+                *["shared"] * self.shared,
             ]
         )
+
+
+def shared_kind(kind: str) -> str:
+    """The kind of the resources by which stages share a device of a kind: where one of them runs,
+    none runs that needs the device alone."""
+    return kind + _SHARED
 
 
 @dataclass(frozen=True, slots=True)

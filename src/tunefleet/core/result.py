@@ -230,13 +230,15 @@ class RunResult(MeasuredShape):
     smallest. `reused` and `known` count tasks with a record of an earlier job as winner, and with
     any; `tuned_tasks` those of which at least one program was measured, now or earlier.
     `known_share` is the share of the latency of its tasks that those with a verified record take,
-    where nothing was searched.
+    where nothing was searched. `shared`: candidates were measured beside those of other jobs on
+    purpose; what is delivered was measured alone.
     """
 
     schema: str = SCHEMA
     run: str = ""
     job: str | None = None
     resumed: bool = False
+    shared: bool = False
     network: ResultNetwork = field(default_factory=ResultNetwork)
     target: str = ""
     threads: int | None = None

@@ -53,11 +53,13 @@ def ranking_latency(latencies_s: tuple[float, ...]) -> float:
 class Measurement:
     """Every repeat of one candidate, in seconds per run.
 
-    `drift` is the relative change of the reference kernel over the batch (0.01 = 1 %).
+    `drift` is the relative change of the reference kernel over the batch (0.01 = 1 %). `shared`:
+    other jobs measured on the device meanwhile, on purpose.
     """
 
     latencies_s: tuple[float, ...]
     drift: float = 0.0
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if not self.latencies_s or min(self.latencies_s) <= 0:

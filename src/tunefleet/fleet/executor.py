@@ -229,7 +229,7 @@ class LocalExecutor:
             purpose = f"{kind} of {assignment.lane.task.name}"
         else:
             purpose = PHASE_OF[StepKind(kind)]
-        shared = self.resource.role is Role.HOST
+        shared = self.resource.role is Role.HOST or self.resource.shareable
         claim = partial(
             self._leases.claim, job_id=job_id, purpose=purpose, expected_s=self._last_s.get(kind)
         )

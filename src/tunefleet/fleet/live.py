@@ -245,7 +245,7 @@ def search_of(
         job.job_id,
         plan,
         host_kind=spec.toolchain.host,
-        device_kind=spec.device.hardware,
+        device_kind=spec.measured_on,
         user=spec.terms.owner,
         priority=spec.terms.priority,
         deadline=due,

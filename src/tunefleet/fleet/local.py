@@ -10,6 +10,7 @@ from tunefleet.artifacts.blobs import Blobs
 from tunefleet.compiler.toolchain import toolchain_identity
 from tunefleet.core.device import THIS_MACHINE, DeviceSlot, RegisteredDevice
 from tunefleet.core.home import Home
+from tunefleet.core.job import shared_kind
 from tunefleet.core.layout import MachineLayout
 from tunefleet.core.stage import StageKind
 from tunefleet.devices.health import check_any_there, healths_of
@@ -135,10 +136,17 @@ class LocalFleet:
         in_flight: dict[str, int] = {}
         scheduler = Scheduler(POLICIES[policy](), in_flight)
         joined: set[str] = set()
+        #: Jobs whose stages share this machine's processor.
+        sharing: set[str] = set()
 
         def needed(shell: Shell, request: JobRequest) -> Iterator[Executor]:
             kind = request.device_kind
-            if kind not in in_flight:
+            if kind == shared_kind(self._here):
+                if request.job_id not in sharing:
+                    sharing.add(request.job_id)
+                    in_flight[kind] = 1  # each has one, so that all come to a stage together
+                    yield self._sharing(shell, kind, len(sharing))
+            elif kind not in in_flight:
                 own = kind == self._here and not self._layout.time_shared
                 beside = own + len(self.slots(kind))
                 # Enough open rounds that nobody waits for another; one where stages take turns
@@ -173,6 +181,16 @@ class LocalFleet:
             beside = units_beside(StageKind.PROFILE, slot.spec, self._layout)
             device = Resource(slot.name, Role.DEVICE, kind, units, beside=beside)
             yield self._executor(shell, device, (remote.pool,), remote)
+
+    def _sharing(self, shell: Shell, kind: str, number: int) -> Executor:
+        """One more worker on the device's cores, for a stage that runs beside others there."""
+        name = f"shared device {number}"
+        if name not in self._senders:
+            self._senders[name] = self.machine.sender()
+        units = device_units(name, THIS_MACHINE, self._layout)
+        worker = DeviceWorker(self._senders[name], 1)
+        device = Resource(name, Role.DEVICE, kind, units, shareable=True)
+        return self._executor(shell, device, (worker.pool,), worker)
 
     def _executor(
         self,

@@ -57,7 +57,7 @@ def write_ended(folder: Path, store: Store) -> tuple[list[Path], int]:
     """
     from tunefleet.store import each_job
 
-    jobs = [*each_job(store.jobs)][::-1]
+    jobs = [job for job in each_job(store.jobs) if not job.spec.shared][::-1]
     ended = [job for job in jobs if job.state is not JobState.RUNNING]
     files = [(folder / f"{job.job_id}.parquet", job) for job in ended]
     written = [path for path, job in files if write_jobs(path, store, [job])]

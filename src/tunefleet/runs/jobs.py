@@ -10,7 +10,7 @@ from typing import Any
 from tunefleet.core.budget import NO_SEARCH, Budget
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.home import Home
-from tunefleet.core.job import Job, JobState
+from tunefleet.core.job import BESIDE_OTHERS, Job, JobState
 from tunefleet.core.result import RunResult, to_json
 from tunefleet.core.step import StepKey, StepKind
 from tunefleet.errors import InputError
@@ -178,6 +178,8 @@ def _described(job: Job, status: JobStatus, outcome: JobOutcome) -> dict[str, An
         result = read_result(_mapping(outcome.summary), f"job {job.job_id[:8]}")
     except InputError as error:
         result, reason = RunResult(), str(error)
+    if job.spec.shared:
+        reason = f"{reason}; {BESIDE_OTHERS}" if reason else BESIDE_OTHERS
     return {
         "job": job.job_id,
         "state": status.state,
@@ -193,6 +195,7 @@ def _described(job: Job, status: JobStatus, outcome: JobOutcome) -> dict[str, An
         "speedup": result.speedup.median if result.speedup else None,
         "why_no_speedup": result.why_no_speedup,
         "agreement": to_json(result.agreement),
+        "shared": job.spec.shared,
         "run": result.run or None,
         "artifact": result.artifact,
     }

@@ -14,6 +14,7 @@ import msgspec
 from tunefleet.artifacts.artifact import MANIFEST, read_artifact
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.ids import canonical_json, digest
+from tunefleet.core.job import BESIDE_OTHERS
 from tunefleet.core.known import RECORD
 from tunefleet.core.target import Target
 from tunefleet.core.task import WeightedTask
@@ -73,6 +74,7 @@ class _Line(msgspec.Struct, frozen=True):
     device: str | DeviceIdentity
     toolchain: str | ToolchainIdentity
     checks: Any = None
+    shared: bool = False
 
 
 def is_home(path: Path) -> bool:
@@ -156,6 +158,8 @@ def _of_line(line: bytes, task_ids: set[str], identities: Mapping[str, Any]) -> 
         raise LineError(f"a record of schema {value.schema[:40]}")
     if value.task_id not in task_ids:
         raise LineError(_NOT_OF_NETWORK)
+    if value.shared:
+        raise LineError(BESIDE_OTHERS)
     device: Any = value.device
     toolchain: Any = value.toolchain
     if isinstance(device, str):

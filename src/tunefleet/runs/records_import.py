@@ -13,7 +13,7 @@ from tunefleet.core.budget import Budget
 from tunefleet.core.home import Home
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.ids import digest
-from tunefleet.core.job import Job, JobKind, JobSpec, JobState
+from tunefleet.core.job import BESIDE_OTHERS, Job, JobKind, JobSpec, JobState
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.stage import (
@@ -193,6 +193,8 @@ def _from_home(store: Store, home: Path, context: BenchmarkContext, here: _Here)
             for job in reversed(list(each_job(other.jobs))):
                 count = other.records.trial_count(job.job_id)
                 reason = here.refusal(job.spec.device, job.spec.toolchain)
+                if job.spec.shared:
+                    reason = BESIDE_OTHERS
                 if reason and count:
                     done.refused[reason] += count
                 elif count:

@@ -42,7 +42,8 @@ _HIGHEST_PRIORITY = 100
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """`new_job`: start afresh even where a job like this was interrupted."""
+    """`new_job`: start afresh even where a job like this was interrupted. `shared`: candidates are
+    measured beside those of other jobs on purpose."""
 
     budget: Budget
     settings: TuneSettings
@@ -52,6 +53,7 @@ class SearchRequest:
     collecting: Collecting | None = None
     building: Building | None = None
     divided: tuple[PlacedOn, ...] = ()
+    shared: bool = False
 
 
 def search_request(
@@ -159,10 +161,16 @@ def job_spec(context: BenchmarkContext, source: NetworkSource, request: SearchRe
     """A job of a network on the target of a context, measured by its devices.
 
     A collection or a build is another job than tuning the same network, whatever its settings.
-    Raises InputError for a cost model that is not in the registry.
+    Raises InputError for a cost model that is not in the registry, and where another device than
+    this machine's processor is to be shared.
     """
     from tunefleet.system.user import user_name
 
+    if request.shared and context.devices:
+        raise InputError(
+            f"jobs cannot share {context.place}: one at a time measures there",
+            cure="leave out --device, or --allow-interference",
+        )
     content, settings, kind = source.identity, request.settings, JobKind.TUNE
     collecting, building = request.collecting, request.building
     if collecting is not None:
@@ -197,6 +205,7 @@ def job_spec(context: BenchmarkContext, source: NetworkSource, request: SearchRe
         agreed=request.agreed,
         building=building,
         divided=request.divided,
+        shared=request.shared,
     )
 
 

@@ -89,6 +89,7 @@ def tune(
     contexts: Sequence[BenchmarkContext] = (),
     policy: str = "predictive",
     look_ahead: bool | None = None,
+    allow_interference: bool = False,
     priorities: Mapping[str, int] | None = None,
     deadlines_s: Mapping[str, float] | None = None,
     observer: Callable[[int], Observer] | None = None,
@@ -117,7 +118,10 @@ def tune(
 
     `policy` (sequential, synchronous, interleaved, predictive) and `look_ahead` decide which stages
     run side by side. `priorities` and `deadlines_s` are by network, higher goes first and seconds
-    from now; only the predictive policy brings a network forward for them. A deadline ends the
+    from now; only the predictive policy brings a network forward for them. `allow_interference` is
+    for experiments: the candidates of all networks may be measured at once on this machine's
+    processor, as `synchronous` then does with each stage. Such jobs and their records are marked,
+    and serve no other job; what is delivered is measured alone. A deadline ends the
     search, and the best so far is delivered. `shapes`, `dims` and `constants` fix what all of them
     leave free; these, `whole`, `trust`, `precision`, `calibrate` and `inputs` are as in
     `Session.from_network`.
@@ -164,7 +168,12 @@ def tune(
     find = partial(source_of, options=options, precision=precision, calibrate=calibrate)
     several = len(names) * len(kinds) > 1
     wanted = [
-        _Wanted(name, kind.another() if several else kind, replace(asked, terms=each), find)
+        _Wanted(
+            name,
+            kind.another() if several else kind,
+            replace(asked, terms=each, shared=allow_interference),
+            find,
+        )
         for name, each in zip(names, terms, strict=True)
         for kind in kinds
     ]

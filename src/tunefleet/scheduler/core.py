@@ -198,7 +198,8 @@ class Scheduler:
             if not held.suspended:
                 self._quarantine(held, event.cause, event.at, AWAY_S)
         elif event.end is not End.ABANDONED:
-            drifted = abs(event.drift) > MAX_DRIFT
+            # What shares a device is disturbed on purpose.
+            drifted = abs(event.drift) > MAX_DRIFT and not held.resource.shareable
             complaint = self.resources.judge(held, stage, failed, drifted)
             if complaint and not held.suspended:
                 self._quarantine(held, complaint, event.at, complaint_s(held))

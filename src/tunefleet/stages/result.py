@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from tunefleet.artifacts.artifact import REPORT, TIMELINE
 from tunefleet.core.agreement import judge
 from tunefleet.core.identity import Tier
-from tunefleet.core.job import Job
+from tunefleet.core.job import BESIDE_OTHERS, Job
 from tunefleet.core.known import RECORD
 from tunefleet.core.layout import format_cores
 from tunefleet.core.result import (
@@ -197,6 +197,7 @@ def _with_search(
     searched = replace(
         result,
         job=job.job_id,
+        shared=job.spec.shared,
         budget=job.spec.budget,
         agreement=judge(
             job.spec.agreement,
@@ -215,7 +216,9 @@ def _with_search(
         tuned_tasks=sum(row.trials > row.failed or row.task_id in known for row in rows),
         curve=tuning_curve(store, job),
     )
+    experiment = f"an experiment: {BESIDE_OTHERS}; what is delivered was measured alone"
     warnings = (
+        *([experiment] if job.spec.shared else ()),
         *result.warnings,
         *_troubles(tasks, store, job),
         *untuned(searched, job.spec.settings.search.first_batch),
@@ -410,6 +413,7 @@ def records_used(
                 "trace": completed(task.program, of.target, program.trace),
                 "latencies_s": list(latencies),
                 "checks": program.checks,
+                **({"shared": True} if getattr(program.trial.outcome, "shared", False) else {}),
             }
         )
     return used

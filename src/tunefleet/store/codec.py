@@ -124,6 +124,7 @@ def job_row(spec: JobSpec, job_id: str, now: float) -> dict[str, Any]:
         "device_compatible": spec.device.compatible,
         "toolchain_exact": spec.toolchain.exact,
         "toolchain_compatible": spec.toolchain.compatible,
+        "shared": int(spec.shared),
         "spec": {**msgspec.to_builtins(spec), "target": spec.target.to_json()},
     }
 
@@ -195,6 +196,8 @@ def outcome_row(outcome: Measurement | Failure) -> dict[str, Any]:
         value: dict[str, Any] = {"kind": outcome.kind.value, "text": outcome.text}
         return {"outcome": value, "latency_s": None, "failure": outcome.kind.value}
     value = {"latencies_s": outcome.latencies_s, "drift": outcome.drift}
+    if outcome.shared:
+        value["shared"] = True
     return {"outcome": value, "latency_s": outcome.latency_s, "failure": None}
 
 
@@ -202,7 +205,8 @@ def outcome_row(outcome: Measurement | Failure) -> dict[str, Any]:
 def outcome_of(value: dict[str, Any]) -> Measurement | Failure:
     if "kind" in value:
         return Failure(FailureKind(value["kind"]), value["text"])
-    return Measurement(tuple(value["latencies_s"]), value["drift"])
+    shared = value.get("shared", False)
+    return Measurement(tuple(value["latencies_s"]), value["drift"], shared)
 
 
 def winner_row(winner: Trial, key: int) -> dict[str, Any]:

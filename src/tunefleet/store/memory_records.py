@@ -132,7 +132,7 @@ class MemoryRecords:
             decided = [
                 _record(entry, task_id, winner)
                 for entry in self._state.entries.values()
-                if entry.is_measured_by(device, toolchain)
+                if entry.is_of(Tier.EXACT, device, toolchain)
                 if (winner := entry.winners.get(task_id, (None,))[0]) is not None
             ]
             return min(decided, key=lambda r: r.measurement.latency_s, default=None)
@@ -144,6 +144,8 @@ class MemoryRecords:
         with self._state.verb():
             entries: dict[EntryPlace, BestEntry] = {}
             for entry in self._state.entries.values():
+                if entry.job.spec.shared:
+                    continue
                 tasks = {weighted.task.task_id: weighted.task for weighted in entry.tasks}
                 for task_id, (winner, checks) in entry.winners.items():
                     task = tasks[task_id]

@@ -43,6 +43,8 @@ class JobEntry:
 
     def is_of(self, tier: Tier, device: DeviceIdentity, toolchain: ToolchainIdentity) -> bool:
         spec = self.job.spec
+        if spec.shared:
+            return False  # its measurements serve no other job
         exact = self.is_measured_by(device, toolchain)
         compatible = (
             spec.device.compatible == device.compatible

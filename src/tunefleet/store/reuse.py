@@ -62,7 +62,8 @@ def fastest_trials(
     toolchain: ToolchainIdentity,
     tier: Tier,
 ) -> CursorResult[Any]:
-    """(job id, columns of a trial) of the measured trials of a tier, the fastest first.
+    """(job id, columns of a trial) of the measured trials of a tier, the fastest first, none of
+    jobs that share their device.
 
     Left out are candidates known to answer wrongly, where they were measured or on the device
     that asks. An index has them in this order: whoever reads a few reads no more.
@@ -112,6 +113,7 @@ def _fastest_trials(tier: Tier) -> Select[Any]:
         .where(
             trials.c.task_id == bindparam("task"),
             trials.c.latency_s.is_not(None),
+            jobs.c.shared == 0,
             exact if tier is Tier.EXACT else compatible,
             not_(is_wrong),
         )
@@ -134,6 +136,7 @@ def fastest_of_tasks(
         .where(
             tasks.c.operator == operator,
             trials.c.latency_s.is_not(None),
+            jobs.c.shared == 0,
             jobs.c.device_compatible == device.compatible,
             jobs.c.toolchain_compatible == toolchain.compatible,
         )
@@ -221,6 +224,7 @@ def enter_best(connection: Connection, job_id: str, task_id: str) -> None:
         .where(
             winners.c.task_id == task_id,
             winners.c.latency_s.is_not(None),
+            jobs.c.shared == 0,
             jobs.c.device_exact == here.device_exact,
             jobs.c.toolchain_exact == here.toolchain_exact,
         )

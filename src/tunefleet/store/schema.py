@@ -131,6 +131,7 @@ jobs = Table(
     Column("toolchain_compatible", PlainText, nullable=False),
     Column("spec", Json, nullable=False),
     Column("summary", Json),
+    Column("shared", Whole, nullable=False, server_default="0"),
     Index("ix_jobs_state_seq", "state", "seq"),
 )
 
