@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tunefleet
+from tests.store.values import make_spec
+from tunefleet.core.job import JobKind, JobSpec, JobState
+from tunefleet.core.result import RunResult
 from tunefleet.errors import InputError
 from tunefleet.hardware import processor
 from tunefleet.hardware.processor import CpuInfo, MachineFacts
 from tunefleet.runs.context import BenchmarkContext
+from tunefleet.store import open_store
 
 
 def test_hosts_of_devices_elsewhere_build_on_cores_of_all_kinds(
@@ -43,3 +48,35 @@ def test_what_is_read_of_a_home_takes_its_path_as_a_text(tmp_path: Path) -> None
         tunefleet.evaluate_artifact("0123456789", home=str(tmp_path), rounds=0)
     with pytest.raises(InputError, match="leave out its NUL"):
         tunefleet.from_network("a\0.onnx", context=BenchmarkContext(home=tmp_path))
+
+
+def _loaded(home: Path, spec: JobSpec, summary: object) -> BenchmarkContext:
+    store = open_store(home)
+    store.jobs.open(spec, job_id="a" * 32, now=5.0)
+    store.jobs.finish("a" * 32, JobState.SUCCEEDED, summary)
+    store.close()
+    return BenchmarkContext.load("a" * 32, home)
+
+
+def test_a_job_that_delivers_no_module_is_found_without_a_result(tmp_path: Path) -> None:
+    spec = make_spec()
+    context = _loaded(tmp_path, replace(spec, kind=JobKind.PLACE), {"best": "local"})
+    assert (context.run_id, context.created_at) == ("a" * 32, 5.0)
+    assert (context.target, context.device) == (spec.target, spec.device)
+    assert context.result is None
+
+
+def test_a_build_is_found_by_its_job_and_named_by_its_module(tmp_path: Path) -> None:
+    result = RunResult(run="b" * 32, job="a" * 32, host_cores="0-1", device_cores="3")
+    spec = replace(make_spec(), kind=JobKind.BUILD)
+    context = _loaded(tmp_path, spec, result.to_dict())
+    assert (context.run_id, context.result) == ("b" * 32, result)
+    assert (context.host_cores, context.device_cores) == ((0, 1), (3,))
+
+
+def test_the_next_run_of_a_context_found_again_is_another_one(tmp_path: Path) -> None:
+    context = _loaded(tmp_path, make_spec(), RunResult(run="a" * 32).to_dict())
+    assert context.is_of_a_run
+    context.renew()
+    assert not context.is_of_a_run
+    assert context.run_id != "a" * 32

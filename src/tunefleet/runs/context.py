@@ -14,7 +14,7 @@ from tunefleet.core.device import LOCAL, RegisteredDevice
 from tunefleet.core.gpu import CUDA
 from tunefleet.core.home import Home, default_home
 from tunefleet.core.identity import DeviceIdentity
-from tunefleet.core.job import Job, JobState
+from tunefleet.core.job import Job, JobKind, JobState
 from tunefleet.core.layout import LayoutChoice, MachineLayout, parse_cores
 from tunefleet.core.result import RunResult
 from tunefleet.core.target import Target
@@ -249,8 +249,8 @@ class BenchmarkContext:
     @classmethod
     def load(cls, run: str | Path, home: Path | str | None = None) -> BenchmarkContext:
         """The context of a run, with its result: of an artifact's directory, or by the beginning of
-        the id of a run or job in `home`. A job that has not ended has no result. Raises InputError
-        where there is neither."""
+        the id of a run or job in `home`. A job that has not ended, or delivers no module, has no
+        result. Raises InputError where there is neither."""
         from tunefleet.artifacts.opening import artifact_folder, open_artifact
         from tunefleet.report.result import read_result
         from tunefleet.runs.timeline import find_job
@@ -264,8 +264,9 @@ class BenchmarkContext:
             raise InputError(f"no run {run} in {at_home}", cure="name its home: --home DIR")
         with closing(open_store(at_home)) as store:
             job = find_job(store, str(run))
-            succeeded = job.state is JobState.SUCCEEDED
-            summary = store.jobs.summary(job.job_id) if succeeded else None
+            delivers = job.spec.kind in (JobKind.TUNE, JobKind.BUILD)
+            has_result = delivers and job.state is JobState.SUCCEEDED
+            summary = store.jobs.summary(job.job_id) if has_result else None
         context = cls.of_job(job, at_home)
         result = None if summary is None else read_result(summary, f"job {job.job_id}")
         context._found(job.spec.device, result)
@@ -284,7 +285,7 @@ class BenchmarkContext:
         else:
             target, key = artifact.target, artifact.device.key
             context = cls(str(target), device_key=key, threads=target.threads, home=home)
-            context.run_id, context._target = result.run, target
+            context._target = target
             context.created_at = min((step.started_at for step in result.steps), default=0.0)
         context._found(artifact.device, result)
         return context
@@ -292,6 +293,7 @@ class BenchmarkContext:
     def _found(self, identity: DeviceIdentity, result: RunResult | None) -> None:
         self._identity, self.result = identity, result
         if result is not None:
+            self.run_id = result.run  # a build is named by what it makes, not by its job
             host, device = result.host_cores, result.device_cores
             self.host_cores = parse_cores(host) if host else None
             self.device_cores = parse_cores(device) if device else None
