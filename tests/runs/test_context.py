@@ -58,12 +58,13 @@ def _loaded(home: Path, spec: JobSpec, summary: object) -> BenchmarkContext:
     return BenchmarkContext.load("a" * 32, home)
 
 
-def test_a_job_that_delivers_no_module_is_found_without_a_result(tmp_path: Path) -> None:
+def test_a_job_that_delivers_no_module_is_found_with_what_is_known(tmp_path: Path) -> None:
     spec = make_spec()
     context = _loaded(tmp_path, replace(spec, kind=JobKind.PLACE), {"best": "local"})
     assert (context.run_id, context.created_at) == ("a" * 32, 5.0)
     assert (context.target, context.device) == (spec.target, spec.device)
-    assert context.result is None
+    assert context.result is not None
+    assert (context.result.network.name, context.result.delivered) == ("net", None)
 
 
 def test_a_build_is_found_by_its_job_and_named_by_its_module(tmp_path: Path) -> None:
@@ -76,7 +77,6 @@ def test_a_build_is_found_by_its_job_and_named_by_its_module(tmp_path: Path) -> 
 
 def test_the_next_run_of_a_context_found_again_is_another_one(tmp_path: Path) -> None:
     context = _loaded(tmp_path, make_spec(), RunResult(run="a" * 32).to_dict())
-    assert context.is_of_a_run
     context.renew()
-    assert not context.is_of_a_run
+    assert context.result is None
     assert context.run_id != "a" * 32

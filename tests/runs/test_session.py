@@ -251,9 +251,13 @@ def test_a_job_without_an_artifact_is_found_too(small: Path, tmp_path: Path) -> 
     context = BenchmarkContext(home=tmp_path, threads=1)
     with Session(context) as session:
         session.from_network(small).autotune(trials=2, settings=SETTINGS)
+    assert context.result is not None
     loaded = BenchmarkContext.load(context.run_id, tmp_path)
     assert (loaded.run_id, loaded.device) == (context.run_id, context.device)
-    assert loaded.result is None
+    assert loaded.result is not None
+    assert (loaded.result.trials, loaded.result.delivered) == (2, None)
+    assert loaded.result.network == context.result.network
+    assert "import" in [step.step for step in loaded.result.steps]
     with pytest.raises(InputError, match="no run 123456"):
         BenchmarkContext.load("123456", tmp_path)
     with pytest.raises(InputError, match="no run 123456"):

@@ -9,10 +9,11 @@ from typing import Any
 from tunefleet.core.agreement import JudgedAgreement
 from tunefleet.core.budget import Budget
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
-from tunefleet.core.network import SegmentCopies
+from tunefleet.core.network import NetworkInfo, SegmentCopies
 from tunefleet.core.notebook import html_table
 from tunefleet.core.roofline import Bandwidth
 from tunefleet.core.statistics import Interval
+from tunefleet.core.step import StepRun
 
 SCHEMA = "tunefleet-result/5"
 
@@ -193,6 +194,13 @@ class ResultNetwork:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, info: NetworkInfo) -> ResultNetwork:
+        inputs, outputs = (tuple(map(str, each)) for each in (info.inputs, info.outputs))
+        return cls(
+            name=info.name, source=info.source, digest=info.digest, inputs=inputs, outputs=outputs
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
@@ -212,6 +220,16 @@ class StepTime:
     attempt: int
     started_at: float
     seconds: float
+
+    @classmethod
+    def of(cls, run: StepRun) -> StepTime:
+        return cls(
+            step=str(run.key.kind),
+            resource=run.resource_id,
+            attempt=run.attempt,
+            started_at=run.started_at,
+            seconds=run.seconds,
+        )
 
     def __post_init__(self) -> None:
         _check_figures(self)
@@ -377,5 +395,4 @@ class Evaluation(MeasuredShape):
 
     def to_dict(self) -> dict[str, Any]:
         """The evaluation as JSON."""
-        value: dict[str, Any] = to_json(self)
-        return value
+        return dict(to_json(self))

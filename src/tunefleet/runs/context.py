@@ -16,13 +16,18 @@ from tunefleet.core.home import Home, default_home
 from tunefleet.core.identity import DeviceIdentity
 from tunefleet.core.job import Job, JobKind, JobState
 from tunefleet.core.layout import LayoutChoice, MachineLayout, parse_cores
-from tunefleet.core.result import RunResult
+from tunefleet.core.result import ResultNetwork, RunResult, StepTime
+from tunefleet.core.step import Imported
 from tunefleet.core.target import Target
 from tunefleet.errors import InputError, SetupError
 from tunefleet.hardware import processor
 
 if TYPE_CHECKING:
     from tunefleet.artifacts.artifact import Artifact
+    from tunefleet.store import Store
+
+#: Kinds of jobs that deliver a module, whose summary is a `RunResult`.
+_DELIVERING = (JobKind.TUNE, JobKind.BUILD)
 
 
 class BenchmarkContext:
@@ -213,11 +218,6 @@ class BenchmarkContext:
         shown += "".join(f", {name} {value}" for name, value in facts)
         return f"<tunefleet.BenchmarkContext {self.target_text!r}{shown}>"
 
-    @property
-    def is_of_a_run(self) -> bool:
-        """Whether it has a result, or is that of a run found again."""
-        return self.result is not None or self._identity is not None
-
     def renew(self) -> None:
         """What follows is another run, on this machine."""
         self.run_id, self.created_at = uuid.uuid4().hex, time.time()
@@ -249,8 +249,8 @@ class BenchmarkContext:
     @classmethod
     def load(cls, run: str | Path, home: Path | str | None = None) -> BenchmarkContext:
         """The context of a run, with its result: of an artifact's directory, or by the beginning of
-        the id of a run or job in `home`. A job that has not ended, or delivers no module, has no
-        result. Raises InputError where there is neither."""
+        the id of a run or job in `home`. The result of a job that has not ended, or delivers no
+        module, has what is known of it. Raises InputError where there is neither."""
         from tunefleet.artifacts.opening import artifact_folder, open_artifact
         from tunefleet.report.result import read_result
         from tunefleet.runs.timeline import find_job
@@ -264,11 +264,11 @@ class BenchmarkContext:
             raise InputError(f"no run {run} in {at_home}", cure="name its home: --home DIR")
         with closing(open_store(at_home)) as store:
             job = find_job(store, str(run))
-            delivers = job.spec.kind in (JobKind.TUNE, JobKind.BUILD)
-            has_result = delivers and job.state is JobState.SUCCEEDED
-            summary = store.jobs.summary(job.job_id) if has_result else None
+            if job.spec.kind in _DELIVERING and job.state is JobState.SUCCEEDED:
+                result = read_result(store.jobs.summary(job.job_id), f"job {job.job_id}")
+            else:
+                result = _so_far(store, job)
         context = cls.of_job(job, at_home)
-        result = None if summary is None else read_result(summary, f"job {job.job_id}")
         context._found(job.spec.device, result)
         return context
 
@@ -290,13 +290,32 @@ class BenchmarkContext:
         context._found(artifact.device, result)
         return context
 
-    def _found(self, identity: DeviceIdentity, result: RunResult | None) -> None:
+    def _found(self, identity: DeviceIdentity, result: RunResult) -> None:
         self._identity, self.result = identity, result
-        if result is not None:
-            self.run_id = result.run  # a build is named by what it makes, not by its job
-            host, device = result.host_cores, result.device_cores
-            self.host_cores = parse_cores(host) if host else None
-            self.device_cores = parse_cores(device) if device else None
+        self.run_id = result.run  # a build is named by what it makes, not by its job
+        host, device = result.host_cores, result.device_cores
+        self.host_cores = parse_cores(host) if host else None
+        self.device_cores = parse_cores(device) if device else None
+
+
+def _so_far(store: Store, job: Job) -> RunResult:
+    """What is known of a job without a result of its own."""
+    spec = job.spec
+    owners = [job.job_id] if spec.source is None else [spec.preparation.id, job.job_id]
+    runs = [run for owner in owners for run in store.work.steps(owner)]
+    imported = [run.result.info for run in runs if isinstance(run.result, Imported)]
+    return RunResult(
+        run=job.job_id,
+        job=job.job_id,
+        network=ResultNetwork.of(imported[0] if imported else spec.network),
+        target=str(spec.target),
+        threads=spec.target.threads,
+        device=spec.device,
+        toolchain=spec.toolchain,
+        budget=spec.budget,
+        trials=store.records.trial_count(job.job_id),
+        steps=tuple(map(StepTime.of, sorted(runs, key=lambda run: run.started_at))),
+    )
 
 
 def _job_of(result: RunResult, home: Path) -> Job | None:

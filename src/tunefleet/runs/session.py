@@ -135,7 +135,7 @@ class Session:
         )
         if self._pipeline is not None:
             self._pipeline.close()
-        if self._pipeline is not None or self.context.is_of_a_run:
+        if self._pipeline is not None or self.context.result is not None:
             self.context.renew()  # what it committed is of its run
         self._pipeline = None
         self._forget_built()

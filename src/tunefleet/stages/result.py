@@ -112,13 +112,7 @@ def build_result(place: Workplace, delivery: Delivery) -> RunResult:
         **of_shape(first),
         run=delivery.run_id,
         resumed=delivery.resumed,
-        network=ResultNetwork(
-            name=imported.info.name,
-            source=imported.info.source,
-            digest=imported.info.digest,
-            inputs=tuple(map(str, imported.info.inputs)),
-            outputs=tuple(map(str, imported.info.outputs)),
-        ),
+        network=ResultNetwork.of(imported.info),
         target=str(preparation.target),
         threads=preparation.target.threads,
         device=preparation.device,
@@ -128,7 +122,7 @@ def build_result(place: Workplace, delivery: Delivery) -> RunResult:
         stopped=delivery.stopped or None,
         wall_s=sum(wall.values()),
         wall=wall,
-        steps=tuple(_time_of(run) for run in steps),
+        steps=tuple(map(StepTime.of, steps)),
         delivered=verified.delivered if verified else None,
         why_plain=(verified.why_plain or None) if verified else None,
         # The plain module was compared with the source framework by the check.
@@ -250,16 +244,6 @@ def _committed(store: Store, delivery: Delivery) -> _Committed:
 def _result(steps: Mapping[StepKind, StepRun], kind: StepKind, expected: type[R]) -> R | None:
     run = steps.get(kind)
     return run.result if run is not None and isinstance(run.result, expected) else None
-
-
-def _time_of(run: StepRun) -> StepTime:
-    return StepTime(
-        step=str(run.key.kind),
-        resource=run.resource_id,
-        attempt=run.attempt,
-        started_at=run.started_at,
-        seconds=run.seconds,
-    )
 
 
 def contradictions(result: RunResult) -> list[str]:
