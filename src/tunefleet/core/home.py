@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from tunefleet.core.importing import NetworkSource
 from tunefleet.errors import SetupError
 
 #: Characters allowed in the id of a run or a job.
 SHORTEST_ID = 6
+#: What in a reference to a source framework may be a path.
+_PATHS = ("path", "spec")
 
 
 def default_home() -> Path:
@@ -47,6 +52,42 @@ class Home:
     def quantized(self) -> Path:
         """Networks quantised by tunefleet, each in a folder named by the digest of its inputs."""
         return self.root / "quantized"
+
+    @property
+    def networks(self) -> Path:
+        """Copies of the files of networks and inputs of jobs, each in a folder named by its
+        content."""
+        return self.root / "networks"
+
+    def relative(self, path: str) -> str:
+        """A path as jobs and steps have it: from this home on where it lies below."""
+        place, root = Path(path).absolute(), self.root.absolute()
+        return str(place.relative_to(root)) if place.is_relative_to(root) else path
+
+    def absolute(self, path: str) -> str:
+        """Where a path of `relative` lies; a name of the zoo, and any other path, stays."""
+        below = Path(path).parts[:1] in ((p.name,) for p in self._of_networks)
+        return str(self.root.absolute() / path) if below else path
+
+    def resolved(self, source: NetworkSource) -> NetworkSource:
+        """A network before its import, as it is read here."""
+        inputs = [replace(file, path=self.absolute(file.path)) for file in source.options.inputs]
+        options = replace(source.options, inputs=tuple(inputs))
+        return replace(source, spec=self.absolute(source.spec), options=options)
+
+    def relative_reference(self, reference: Mapping[str, Any]) -> dict[str, Any]:
+        """How a source framework is opened (`frontends.references`), as steps have it."""
+        named = {key: self.relative(reference[key]) for key in _PATHS if key in reference}
+        return {**reference, **named}
+
+    def absolute_reference(self, reference: Mapping[str, Any]) -> dict[str, Any]:
+        """The same as it is opened here."""
+        named = {key: self.absolute(reference[key]) for key in _PATHS if key in reference}
+        return {**reference, **named}
+
+    @property
+    def _of_networks(self) -> tuple[Path, ...]:
+        return self.networks, self.modules, self.quantized
 
     @property
     def modules(self) -> Path:

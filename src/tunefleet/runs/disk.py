@@ -85,6 +85,7 @@ def _parts(store: Store, home: Home) -> list[DiskPart]:
     busy = any(is_used(folder) for folder in in_use)
     objects = [f for f in unneeded_objects(store, home) if not is_used(f)]
     sources = [
+        (home.networks, "networks", "copies of what jobs and artifacts were given"),
         (home.quantized, "quantised networks", "made by --precision int8"),
         (home.modules, "exported networks", "torch modules and inputs given from Python"),
     ]
@@ -112,6 +113,7 @@ def _known(home: Home) -> list[Path]:
         home.artifacts,
         home.cost_models,
         home.objects,
+        home.networks,
         home.quantized,
         home.modules,
         home.bugs,
@@ -154,7 +156,7 @@ def _unneeded(folder: Path, needed: list[str]) -> list[Path]:
 def _temporary(home: Home) -> DiskPart:
     """Folders that killed processes left, here and below the home."""
     parents = [Path(tempfile.gettempdir()), home.artifacts]
-    for folder in (home.objects, home.quantized, home.modules):
+    for folder in (home.objects, home.networks, home.quantized, home.modules):
         parents += [folder, *_folders(folder)]
     left = [path for parent in parents for path in left_behind(parent)]
     return DiskPart(

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from tunefleet.core.home import Home
 from tunefleet.core.importing import NetworkSource
 from tunefleet.core.placement import (
     CallDevices,
@@ -78,6 +79,7 @@ class Placing:
         self._tell = tell
         # Before the import, which takes long: a device is asked for its answers only after it.
         check_all_there([device_spec(context) for context in self.contexts])
+        source = Home(self.contexts[0].home).resolved(source)
         self._scratch = scratch_folder("placement")
         try:
             self.networks = self._imported(source)

@@ -129,6 +129,7 @@ def _tasks_of(
     run = store.work.step(StepKey(preparation_of(context, source).id, StepKind.IMPORT))
     if run is not None and isinstance(run.result, Imported):
         return run.result.tasks
+    source = Home(context.home).resolved(source)
     with scratch_folder("tasks") as folder:
         tasked = tasked_network(source.spec, context.target, Path(folder), source.options)
     return tuple(tasked.tasks)

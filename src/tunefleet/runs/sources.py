@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tunefleet.core.home import Home
@@ -25,7 +26,6 @@ def source_of(
     from tunefleet.compiler.frontends.spec import (
         check_precision,
         in_floats,
-        is_zoo,
         network_digest,
         network_name,
         wanted_precision,
@@ -46,10 +46,40 @@ def source_of(
         check_precision(wanted, context.target)
         text, of_products = in_floats(text), f"-{wanted}"
         options = replace(options, precision=wanted)
-    # Found again from another folder, to be measured beside its artifact.
-    place = text if is_zoo(text) else str(Path(text).resolve())
-    name = network_name(text) + of_products
-    return NetworkSource(place, name, network_digest(text), options)
+    name, content = network_name(text) + of_products, network_digest(text)
+    return NetworkSource(_kept(text, content, context), name, content, _with_kept(options, context))
+
+
+def _kept(text: str, content: str, context: BenchmarkContext) -> str:
+    """The copy of a network's files that is read from now on, whatever becomes of them, as its path
+    below home. What was made below home is one."""
+    from tunefleet.compiler.frontends.keeping import kept_network
+    from tunefleet.compiler.frontends.spec import is_zoo
+
+    home = Home(context.home)
+    if is_zoo(text):
+        return text
+    own = home.relative(str(Path(text).resolve()))
+    if home.absolute(own) == own:  # it lies elsewhere
+        own = home.relative(
+            str(kept_network(text, content, partial(context.created, home.networks)))
+        )
+    return own
+
+
+def _with_kept(options: ImportOptions, context: BenchmarkContext) -> ImportOptions:
+    """The same with the inputs' files kept."""
+    from tunefleet.compiler.frontends.keeping import kept_file
+
+    home = Home(context.home)
+    folder = partial(context.created, home.networks)
+    inputs = []
+    for file in options.inputs:
+        own = home.relative(file.path)
+        if home.absolute(own) == own:
+            own = home.relative(str(kept_file(Path(file.path), file.content, folder)))
+        inputs.append(replace(file, path=own))
+    return replace(options, inputs=tuple(inputs))
 
 
 def _quantised(text: str, context: BenchmarkContext, calibrate: str | Path | None) -> str:

@@ -270,7 +270,8 @@ def _on_precision(tasked: TaskedNetwork, target: Target) -> tuple[str, ...]:
 def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark, ...]]:
     """The import step: a network is imported and its plain module compiled, in a process of its
     own."""
-    source, objects = request.preparation.source, place.objects(request.key.owner)
+    source = place.home.resolved(request.preparation.source)
+    objects = place.objects(request.key.owner)
     size = network_bytes(source.spec)
     with objects.draft() as draft:
         check_space(source.name, Path(draft), _MODULES * size)
@@ -292,7 +293,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark,
         outcome.footprint,
         outcome.float_type,
         outcome.framework,
-        outcome.references,
+        tuple(place.home.relative_reference(each) for each in outcome.references),
         outcome.segments,
         module,
         outcome.untuned,
@@ -306,7 +307,8 @@ def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark,
 
 def run_split(place: Workplace, request: StepRequest) -> tuple[SplitTasks, tuple[Remark, ...]]:
     """The split step: the tasks of a network, and nothing else of it."""
-    source, target = request.preparation.source, request.preparation.target
+    source = place.home.resolved(request.preparation.source)
+    target = request.preparation.target
     with scratch_folder("tasks") as folder:
         tasked = tasked_network(source.spec, target, Path(folder), source.options)
     return SplitTasks(tuple(tasked.tasks)), ()

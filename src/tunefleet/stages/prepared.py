@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from tunefleet.artifacts.arrays import Array, load_arrays
 from tunefleet.artifacts.blobs import LostBlobError
+from tunefleet.core.home import Home
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.step import Checked, Imported, Preparation, StepKey, StepKind, StepResult
 from tunefleet.errors import InternalError, JobError
@@ -42,10 +43,11 @@ def object_of(place: Workplace, owner: str, name: str, kind: StepKind) -> Path:
 
 @dataclass(frozen=True)
 class PreparedNetwork:
-    """`imported` beside the folder of its modules."""
+    """`imported` beside the folder of its modules, in a home."""
 
     imported: Imported
     folder: Path
+    home: Home
 
     @property
     def info(self) -> NetworkInfo:
@@ -67,7 +69,7 @@ class PreparedNetwork:
     @property
     def references(self) -> tuple[Mapping[str, Any], ...]:
         """How the source framework is opened at each signature (`frontends.references`)."""
-        return self.imported.references
+        return tuple(self.home.absolute_reference(each) for each in self.imported.references)
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def prepared_of(place: Workplace, preparation: Preparation) -> PreparedNetwork:
     """Raises LostInputError where the import's modules are gone."""
     imported = result_of(place, preparation.id, StepKind.IMPORT, Imported)
     folder = object_of(place, preparation.id, imported.module, StepKind.IMPORT)
-    return PreparedNetwork(imported, folder)
+    return PreparedNetwork(imported, folder, place.home)
 
 
 def expectation_of(

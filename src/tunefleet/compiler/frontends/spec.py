@@ -151,7 +151,7 @@ def network_digest(spec: str | os.PathLike[str]) -> str:
     if is_zoo(spec):
         return hashlib.sha256(content_key(zoo_spec(spec)).encode()).hexdigest()
     parts = []
-    for part in _parts(source_path(spec)):
+    for part in network_parts(source_path(spec)):
         state = part.stat()
         parts.append((part, state.st_size, state.st_mtime_ns, state.st_ino))
     return _digest_of(tuple(parts))
@@ -170,10 +170,12 @@ def _digest_of(parts: tuple[tuple[Path, int, int, int], ...]) -> str:
 
 def network_bytes(spec: str | os.PathLike[str]) -> int:
     """Bytes of the files of a network, which are little more than its weights; 0 for the zoo."""
-    return 0 if is_zoo(spec) else sum(part.stat().st_size for part in _parts(source_path(spec)))
+    return (
+        0 if is_zoo(spec) else sum(part.stat().st_size for part in network_parts(source_path(spec)))
+    )
 
 
-def _parts(path: Path) -> list[Path]:
+def network_parts(path: Path) -> list[Path]:
     """The files that a network is made of."""
     if is_huggingface(path):
         index = sorted(path.glob(f"*{_WEIGHTS_SUFFIX}.index.json"))
