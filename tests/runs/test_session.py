@@ -496,6 +496,9 @@ def test_one_artifact_takes_several_shapes_and_keeps_what_cannot_be_compiled(
         assert (1, 4, 8, width) == loaded.run(np.ones((1, 3, 8, width), "float32")).shape
     assert "source" in [b.kind for b in evaluate_artifact(context.run_id, home, 2).baselines]
     (tmp_path / "free.onnx").write_bytes(b"another network")
+    assert "source" in [b.kind for b in loaded.evaluate(rounds=2).result().baselines]
+    (kept,) = Home(home).networks.glob("*/free.onnx")
+    kept.write_bytes(b"another network")
     changed = loaded.evaluate(rounds=2).result()
     assert "has changed" in changed.warnings[-1]
     assert [b.kind for b in changed.baselines] == ["untuned"]

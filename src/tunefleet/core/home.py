@@ -66,7 +66,7 @@ class Home:
 
     def absolute(self, path: str) -> str:
         """Where a path of `relative` lies; a name of the zoo, and any other path, stays."""
-        below = Path(path).parts[:1] in ((p.name,) for p in self._of_networks)
+        below = Path(path).parts[0] in [folder.name for folder in self._of_networks]
         return str(self.root.absolute() / path) if below else path
 
     def resolved(self, source: NetworkSource) -> NetworkSource:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tunefleet.core.device import here_for
 from tunefleet.core.events import Note, Observer
-from tunefleet.core.home import default_home
+from tunefleet.core.home import Home, default_home
 from tunefleet.core.result import Evaluation, KernelTime, MeasuredShape, RunResult, of_shape
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.target import CudaTarget
@@ -61,7 +61,12 @@ def evaluate_artifact(
     units = device_units("", spec, machine_layout(pairs=joined_cores(at_home)).layout)
     with measuring(at_home, units, "evaluation", tell):
         evaluation, identity = with_pool(
-            work.on_device, spec, threads, None, _evaluated, (artifact, rounds)
+            work.on_device,
+            spec,
+            threads,
+            None,
+            _evaluated,
+            (artifact, _network_of(artifact, at_home), rounds),
         )
     return fill_in(evaluation, artifact, identity, at_home)
 
@@ -86,12 +91,19 @@ def evaluated_again(
     return result.evaluated(evaluation)
 
 
-def _evaluated(artifact: Artifact, rounds: int) -> tuple[Evaluation, DeviceIdentity]:
+def _network_of(artifact: Artifact, home: Path) -> str:
+    """What an artifact was made of: in the home where it lies, or in another one."""
+    own = Home(artifact.path.parent.parent)
+    there = own.absolute(artifact.spec)
+    return there if own.networks.is_dir() else Home(home).absolute(artifact.spec)
+
+
+def _evaluated(artifact: Artifact, network: str, rounds: int) -> tuple[Evaluation, DeviceIdentity]:
     """The figures, and the device that they are of."""
     from tunefleet.compiler.frontends.examples import seeded_inputs
     from tunefleet.stages.work import describe_device, kernel_times
 
-    sources, missing = _sources(artifact)
+    sources, missing = _sources(artifact, network)
     shapes = [_measured(artifact, i, sources, rounds) for i in range(len(sources))]
     inputs = seeded_inputs(artifact.network.inputs, artifact.network.ranges)
     kernels = kernel_times(str(artifact.module), list(inputs), 20)
@@ -173,8 +185,11 @@ def _filled_job(job_id: str, shapes: Sequence[MeasuredShape], home: Path) -> boo
         store.close()
 
 
-def _sources(artifact: Artifact) -> tuple[Sequence[Mapping[str, Any] | None], list[str]]:
-    """The source framework's network for each shape, and why there is none where there is not."""
+def _sources(
+    artifact: Artifact, network: str
+) -> tuple[Sequence[Mapping[str, Any] | None], list[str]]:
+    """The source framework's network for each shape, from the file `network`, and why there is none
+    where there is not."""
     from tunefleet.compiler.frontends import network_digest
     from tunefleet.core.shapes import ShapeRequest
     from tunefleet.stages.importing import source_networks
@@ -190,9 +205,9 @@ def _sources(artifact: Artifact) -> tuple[Sequence[Mapping[str, Any] | None], li
         ]
     with scratch_folder("evaluate") as folder:
         try:
-            if network_digest(artifact.spec) != artifact.spec_digest:
-                raise InputError(f"{artifact.spec} has changed since it was tuned")
-            return source_networks(artifact.spec, Path(folder), requests), []
+            if network_digest(network) != artifact.spec_digest:
+                raise InputError(f"{network} has changed since it was tuned")
+            return source_networks(network, Path(folder), requests), []
         except TunefleetError as error:
             raise_mistake(error)
             why = f"not measured beside its source framework: {error.what}"

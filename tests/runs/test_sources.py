@@ -1,0 +1,132 @@
+"""Networks are kept by their content, and read from there."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.jobs import SETTINGS
+from tests.networks import write_small
+from tests.runs.served import served
+from tunefleet import BenchmarkContext, tune
+from tunefleet.compiler.frontends.keeping import kept_network
+from tunefleet.compiler.frontends.spec import network_digest
+from tunefleet.core.home import Home
+from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions, InputFile
+from tunefleet.core.job import JobState
+from tunefleet.errors import InputError
+from tunefleet.runs.disk import disk_usage, prune
+from tunefleet.runs.sources import source_of
+from tunefleet.runs.submitting import server_of
+from tunefleet.store import each_job, open_store
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    return write_small(tmp_path / "net.onnx")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    (tmp_path / "home").mkdir()
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture
+def context(home: Home) -> BenchmarkContext:
+    return BenchmarkContext("cpu", threads=1, home=home.root)
+
+
+def test_a_network_is_read_from_its_copy(
+    network: Path, home: Home, context: BenchmarkContext
+) -> None:
+    before = network.read_bytes()
+    source = source_of(network, DEFAULT_IMPORT, context)
+    network.write_bytes(b"another one")
+    assert not Path(source.spec).is_absolute()
+    kept = Path(home.resolved(source).spec)
+    assert (kept.name, before) == ("net.onnx", kept.read_bytes())
+
+
+def test_the_same_content_is_kept_once_and_a_damaged_copy_is_made_again(
+    network: Path, home: Home, context: BenchmarkContext
+) -> None:
+    first = source_of(network, DEFAULT_IMPORT, context)
+    kept = Path(home.resolved(first).spec)
+    kept.write_bytes(b"damaged")
+    assert first == source_of(network, DEFAULT_IMPORT, context)
+    assert network.read_bytes() == kept.read_bytes()
+    assert len(list(home.networks.iterdir())) == 1
+
+
+def test_names_and_digests_are_those_of_the_original(
+    network: Path, home: Home, context: BenchmarkContext
+) -> None:
+    source = source_of(network, DEFAULT_IMPORT, context)
+    assert (source.name, source.content) == ("net", network_digest(network))
+    assert source.content == network_digest(home.resolved(source).spec)
+
+
+def test_a_folder_is_kept_with_its_weights_and_configurations(tmp_path: Path) -> None:
+    folder = tmp_path / "bert"
+    (folder / "more").mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "generation_config.json", "more/x.json"):
+        (folder / name).write_text(f"{{}} of {name}")
+    kept = kept_network(folder, network_digest(folder), lambda: tmp_path)
+    assert {"config.json", "model.safetensors", "generation_config.json"} == {
+        path.name for path in kept.iterdir()
+    }
+
+
+def test_a_network_that_changes_while_it_is_read_is_refused(network: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="was changed while it was read"):
+        kept_network(network, "0" * 64, lambda: tmp_path)
+    assert list(tmp_path.glob("*/net.onnx")) == []
+
+
+def test_given_inputs_are_kept_too(
+    network: Path, home: Home, context: BenchmarkContext, tmp_path: Path
+) -> None:
+    inputs = tmp_path / "x.npz"
+    inputs.write_bytes(b"numbers")
+    options = ImportOptions(inputs=(InputFile(str(inputs), "1" * 64),))
+    source = source_of(network, options, context)
+    inputs.unlink()
+    (file,) = home.resolved(source).options.inputs
+    assert Path(file.path).read_bytes() == b"numbers"
+    assert not Path(source.options.inputs[0].path).is_absolute()
+
+
+def test_what_a_user_named_before_is_read_where_it_is(home: Home, network: Path) -> None:
+    """As jobs of earlier versions have it."""
+    zoo = source_of("zoo:tiny_cnn", DEFAULT_IMPORT, BenchmarkContext("cpu", home=home.root))
+    assert zoo == home.resolved(zoo)
+    before = replace(zoo, spec=str(network))
+    assert before == home.resolved(before)
+
+
+@pytest.mark.tvm
+@pytest.mark.slow
+def test_a_job_that_is_left_to_a_server_needs_no_file_of_its_user(
+    network: Path, home: Home, context: BenchmarkContext
+) -> None:
+    with served(home.root), closing(open_store(home.root)) as store:
+        assert server_of(home.root) is not None
+        (left,) = tune([network], trials=4, settings=SETTINGS, context=context, detach=True)
+        network.unlink()
+        (outcome,) = tune([Path(home.resolved(store.jobs.get(left.job).spec.source).spec)],
+                          trials=4, settings=SETTINGS, context=context)  # fmt: skip
+        assert outcome.job == left.job
+        assert outcome.result is not None
+        assert [job.state for job in each_job(store.jobs)] == [JobState.SUCCEEDED]
+    assert "source" in [baseline.kind for baseline in outcome.result.baselines]
+    dump = "\n".join(sqlite3.connect(home.store).iterdump())
+    assert str(network.parent) not in dump.replace(outcome.result.artifact or "-", "")
+    used = {part.name: part for part in disk_usage(home.root)}["networks"]
+    assert used.size > 0
+    prune(home.root)
+    assert len(list(home.networks.iterdir())) == 1  # its artifact is measured beside it
