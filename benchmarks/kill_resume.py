@@ -215,7 +215,7 @@ class Trial:
                 self.fault("an artifact is missing, doubled or broken", text)
 
     def kill(self, networks: list[str], known: set[str], plan: Plan) -> bool:
-        """Start the command and kill it; False when it ended before."""
+        """Start the command and kill it; False when its jobs had ended before."""
         with closing(self.command(networks)) as command:
             return self._kill(command, known, plan)
 
@@ -249,6 +249,8 @@ class Trial:
         self.look(what)
         self.look_at_jobs(command, known, set(before), what)
         own = [job for job_id, job in self.jobs.items() if job_id not in known]
+        # It had told its results, and was about to end: the same command makes other jobs.
+        ended = len(own) == len(command.networks) and {job.state for job in own} == {"succeeded"}
         self.kills.append({
             "networks": command.networks,
             "signal": str(blow),
@@ -266,7 +268,7 @@ class Trial:
         print(f"{what} after {after_s:.1f} s: exit code {code} in {ended_s:.2f} s "
               f"({command.ending_cpu_s:.2f} s of processor), "
               f"{sum(job.trials for job in own)} trials", flush=True)  # fmt: skip
-        return True
+        return not ended
 
 
 def _gone(command: Command) -> tuple[float, list[int]]:

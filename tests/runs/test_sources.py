@@ -118,8 +118,10 @@ def test_a_job_that_is_left_to_a_server_needs_no_file_of_its_user(
         assert server_of(home.root) is not None
         (left,) = tune([network], trials=4, settings=SETTINGS, context=context, detach=True)
         network.unlink()
-        (outcome,) = tune([Path(home.resolved(store.jobs.get(left.job).spec.source).spec)],
-                          trials=4, settings=SETTINGS, context=context)  # fmt: skip
+        source = store.jobs.get(left.job).spec.source
+        assert source is not None
+        kept = Path(home.resolved(source).spec)
+        (outcome,) = tune([kept], trials=4, settings=SETTINGS, context=context)
         assert outcome.job == left.job
         assert outcome.result is not None
         assert [job.state for job in each_job(store.jobs)] == [JobState.SUCCEEDED]
