@@ -19,6 +19,7 @@ from tunefleet.errors import InputError, InternalError
 
 from . import values as v
 from .conformance_coordination import HOLDER, Fencing, Leases, Requests
+from .conformance_dispatch import HOST, HostWork
 from .conformance_events import EventLog
 from .conformance_jobs import Jobs, Tasks
 from .conformance_results import BestRecords, Records, Winners, record_ids
@@ -62,6 +63,16 @@ OF_STORE: dict[str, Any] = {
     "renew": lambda s: s.coordination.renew(Lease(CLAIM, 1), 1.0),
     "release": lambda s: s.coordination.release("a"),
     "claims": lambda s: s.coordination.claims(),
+    "join": lambda s: s.dispatch.join(HOST, []),
+    "beat": lambda s: s.dispatch.beat(HOST),
+    "dismiss": lambda s: s.dispatch.dismiss("a"),
+    "leave": lambda s: s.dispatch.leave(HOST),
+    "hosts": lambda s: s.dispatch.hosts(),
+    "give": lambda s: s.dispatch.give(HOST, "giver", {}),
+    "given": lambda s: s.dispatch.given(HOST),
+    "abandon": lambda s: s.dispatch.abandon(1),
+    "report": lambda s: s.dispatch.report(HOST, 1, {}),
+    "take_reports": lambda s: s.dispatch.take_reports("giver"),
     "wanted": lambda s: s.coordination.wanted("job"),
 }
 
@@ -109,5 +120,6 @@ class StoreConformance(
     Requests,
     Errors,
     EventLog,
+    HostWork,
 ):
     """Every sentence of the contract. The groups are not collected by themselves."""

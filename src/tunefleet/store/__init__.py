@@ -13,6 +13,7 @@ from tunefleet.store._base import (
     job_pages,
 )
 from tunefleet.store._coordination import Coordination
+from tunefleet.store._dispatch import Dispatch
 from tunefleet.store._events import Events, KeptEvent
 from tunefleet.store.memory import MemoryStore
 from tunefleet.store.sql import SqlStore, open_store, store_path
@@ -21,6 +22,7 @@ __all__ = [
     "BestEntry",
     "BestRecord",
     "Coordination",
+    "Dispatch",
     "Events",
     "JobOutcome",
     "Jobs",

@@ -29,6 +29,7 @@ from tunefleet.core.target import Target
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, Measurement, Trial
 from tunefleet.store._coordination import Coordination
+from tunefleet.store._dispatch import Dispatch
 from tunefleet.store._events import Events
 
 #: Jobs that are read at once where nobody says otherwise.
@@ -277,6 +278,9 @@ class Store(Protocol):
 
     @property
     def events(self) -> Events: ...
+
+    @property
+    def dispatch(self) -> Dispatch: ...
 
     def close(self) -> None:
         """Release files and connections; every verb afterwards raises."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tunefleet.store.memory_coordination import MemoryCoordination
+from tunefleet.store.memory_dispatch import MemoryDispatch
 from tunefleet.store.memory_events import MemoryEvents
 from tunefleet.store.memory_jobs import MemoryJobs
 from tunefleet.store.memory_records import MemoryRecords
@@ -20,6 +21,7 @@ class MemoryStore:
         self.jobs = MemoryJobs(self._state, self.coordination, self.events)
         self.work = MemoryWork(self._state, self.coordination)
         self.records = MemoryRecords(self._state)
+        self.dispatch = MemoryDispatch(self._state)
 
     def close(self) -> None:
         self._state.close()

@@ -314,3 +314,30 @@ events = Table(
     Index("ix_events_job_id_seq", "job_id", "seq"),
     sqlite_autoincrement=True,
 )
+
+#: Hosts that have joined. Times are of the boot clock in the boot of that id.
+hosts = Table(
+    "hosts",
+    metadata,
+    Column("name", PlainText, primary_key=True),
+    Column("incarnation", PlainText, nullable=False),
+    Column("boot", PlainText, nullable=False),
+    Column("beat_at", Number, nullable=False),
+    Column("dismissed", Whole, nullable=False),
+    Column("resources", Json, nullable=False),
+)
+
+#: What hosts were given; what was reported and not taken has a `report`. The JSON values have
+#: schemas of their own.
+assignments = Table(
+    "assignments",
+    metadata,
+    Column("seq", Whole, primary_key=True),
+    Column("host", PlainText, nullable=False, index=True),
+    Column("giver", PlainText, nullable=False),
+    Column("value", Json, nullable=False),
+    Column("abandoned", Whole, nullable=False),
+    Column("report", Json),
+    Column("reported_at", Number),
+    sqlite_autoincrement=True,
+)

@@ -9,6 +9,7 @@ from tunefleet.errors import SetupError
 from tunefleet.store.database import Database, url_of
 from tunefleet.store.revisions import bring_to_head
 from tunefleet.store.sql_coordination import SqlCoordination
+from tunefleet.store.sql_dispatch import SqlDispatch
 from tunefleet.store.sql_events import SqlEvents
 from tunefleet.store.sql_jobs import SqlJobs
 from tunefleet.store.sql_records import SqlRecords
@@ -45,6 +46,7 @@ class SqlStore:
         self.records = SqlRecords(database)
         self.coordination = SqlCoordination(database)
         self.events = SqlEvents(database)
+        self.dispatch = SqlDispatch(database)
 
     @classmethod
     def open(cls, url_or_path: str | Path, *, busy_timeout_s: float = 30.0) -> SqlStore:
