@@ -83,6 +83,20 @@ class InternalError(TunefleetError):
     details: str = ""
 
 
+def error_named(name: str) -> type[TunefleetError]:
+    """The class of the tree with that name, as an error is kept and sent; JobError for one that
+    another version has."""
+    return _named(TunefleetError).get(name, JobError)
+
+
+def _named(base: type[TunefleetError]) -> dict[str, type[TunefleetError]]:
+    named = {base.__name__: base}
+    for kind in base.__subclasses__():
+        if kind.__module__ == __name__:
+            named |= _named(kind)
+    return named
+
+
 class ForeignError(Exception):
     """A compiler, a framework or a measured program failed, in words that can leave its process.
 

@@ -42,7 +42,7 @@ class Assignment:
     """What to run under a lease: a stage of `lane`, or a `step`.
 
     `batch` is for select; `elapsed_s` is the job's age now. `again`: it is committed, and takes the
-    place of what was.
+    place of what was. `job_lease` is that of its job where another process has it.
     """
 
     key: StageKey
@@ -53,6 +53,7 @@ class Assignment:
     elapsed_s: float = 0.0
     step: StepRequest | None = None
     again: bool = False
+    job_lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,7 @@ class LocalExecutor:
         except StoreBusyError:
             raise
         except LeaseLostError as error:
-            self._leases.check_job(_fingerprint(assignment))
+            self._leases.check_job(fingerprint_of(assignment))
             return Report(assignment, End.AWAY, time.perf_counter() - clock, error=error)
         except (RetryElsewhereError, DeviceError) as error:
             return Report(assignment, End.AWAY, time.perf_counter() - clock, error=error)
@@ -238,7 +239,7 @@ class LocalExecutor:
         return [own, claim(beside, shared=True)] if beside else [own]
 
     def _of_job(self, assignment: Assignment) -> list[Lease]:
-        lease = self._leases.of_job(_fingerprint(assignment))
+        lease = assignment.job_lease or self._leases.of_job(fingerprint_of(assignment))
         return [] if lease is None else [lease]
 
     def _run_under(
@@ -286,7 +287,7 @@ class LocalExecutor:
         return first
 
 
-def _fingerprint(assignment: Assignment) -> str:
+def fingerprint_of(assignment: Assignment) -> str:
     """Of the job that a stage or step is done for; "" where that is no job of its own."""
     if assignment.lane is not None:
         return assignment.lane.job.spec.fingerprint

@@ -24,12 +24,13 @@ from tunefleet.core.phases import PHASE_OF, TUNE
 from tunefleet.core.stage import StageRun, WorkKind
 from tunefleet.core.step import StepKey, StepKind, StepRun
 from tunefleet.core.task import Task
+from tunefleet.costmodel.registry import SHIPPED
 from tunefleet.fleet.clock import now
 from tunefleet.fleet.executor import Assignment, Report
 from tunefleet.scheduler.collection_plan import CollectionPlan
 from tunefleet.scheduler.plan import StepPlan
 from tunefleet.scheduler.tuning_plan import LaneProgress, TuningPlan
-from tunefleet.scheduler.values import JobEnd, JobRequest, StartStage
+from tunefleet.scheduler.values import JobEnd, JobRequest, StartStage, at_home
 from tunefleet.stages.place import JobTask, StepRequest
 from tunefleet.stages.records import known_records
 from tunefleet.store import Store
@@ -160,7 +161,7 @@ class Steps:
             self.watcher,
             StepPlan(done),
             order=tuple(request.kind for request in self.requests),
-            host_kind=preparation.toolchain.host,
+            host_kind=at_home(preparation.toolchain.host),
             device_kind=preparation.device.hardware,
             priority=_PRIORITY,
             lookahead=False,
@@ -241,10 +242,12 @@ def search_of(
                 if store.records.best(task_id, spec.device, spec.toolchain)
             },
         )
+    host = spec.toolchain.host
     request = JobRequest(
         job.job_id,
         plan,
-        host_kind=spec.toolchain.host,
+        # A model that was trained in the home is not on other hosts.
+        host_kind=host if (SHIPPED / spec.settings.search.pretrained).is_dir() else at_home(host),
         device_kind=spec.measured_on,
         user=spec.terms.owner,
         priority=spec.terms.priority,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,11 +18,12 @@ from tunefleet.devices.health import check_any_there, healths_of
 from tunefleet.errors import InputError, RetryElsewhereError, SetupError
 from tunefleet.fleet.executor import Executor, LocalExecutor
 from tunefleet.fleet.leases import Leases, device_units, machine_units, units_beside
+from tunefleet.fleet.remote import RemoteHosts
 from tunefleet.fleet.shell import LEASE_S, Shell
 from tunefleet.hardware.processor import device_identity
 from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.policies import POLICIES, Sequential
-from tunefleet.scheduler.values import JobRequest, Resource, Role
+from tunefleet.scheduler.values import JobRequest, Resource, Role, at_home
 from tunefleet.stages.place import DeviceWorker, Workplace, objects_of
 from tunefleet.stages.runner import StageRunner
 from tunefleet.store import Store, open_store
@@ -54,6 +56,7 @@ class LocalFleet:
         self._machine: Machine | None = None
         self._store: Store | None = None
         self._leases: Leases | None = None
+        self._hosts: tuple[Shell, RemoteHosts] | None = None
         self.add(devices, here=here)
 
     def add(self, devices: Sequence[RegisteredDevice], *, here: bool) -> None:
@@ -138,9 +141,18 @@ class LocalFleet:
         joined: set[str] = set()
         #: Jobs whose stages share this machine's processor.
         sharing: set[str] = set()
+        width = 0 if policy == Sequential.name else 2
+        #: Devices of other hosts, by kind.
+        elsewhere: Counter[str] = Counter()
 
         def needed(shell: Shell, request: JobRequest) -> Iterator[Executor]:
             kind = request.device_kind
+            for executor in self._hosts_of(shell).newcomers():
+                if executor.resource.role is Role.DEVICE:
+                    elsewhere[executor.resource.kind] += 1
+                    if executor.resource.kind in in_flight:
+                        in_flight[executor.resource.kind] += width
+                yield executor
             if kind == shared_kind(self._here):
                 if request.job_id not in sharing:
                     sharing.add(request.job_id)
@@ -148,10 +160,10 @@ class LocalFleet:
                     yield self._sharing(shell, kind, len(sharing))
             elif kind not in in_flight:
                 own = kind == self._here and not self._layout.time_shared
-                beside = own + len(self.slots(kind))
+                beside = own + len(self.slots(kind)) + elsewhere[kind]
                 # Enough open rounds that nobody waits for another; one where stages take turns
                 # anyway, since a round decides on older results when others are open.
-                in_flight[kind] = 1 if policy == Sequential.name else 1 + 2 * beside
+                in_flight[kind] = 1 + width * beside
                 yield from self._measuring(shell, kind)
             if request.host_kind not in joined:
                 joined.add(request.host_kind)
@@ -161,9 +173,10 @@ class LocalFleet:
 
     def _building(self, shell: Shell, kind: str) -> Executor:
         own = toolchain_identity().host
-        if kind != own:
+        names = {own: "host", at_home(own): "home"}
+        if kind not in names:
             raise SetupError(f"it is built with {kind}, and here is {own}", cure="tune it anew")
-        host = Resource("host", Role.HOST, kind, machine_units(self._layout.host_units))
+        host = Resource(names[kind], Role.HOST, kind, machine_units(self._layout.host_units))
         machine = self.machine
         return self._executor(shell, host, (machine.lead, machine.host))
 
@@ -221,7 +234,19 @@ class LocalFleet:
             lambda kind: units_beside(kind, spec, self._layout),
         )
 
+    def _hosts_of(self, shell: Shell) -> RemoteHosts:
+        if self._hosts is None or self._hosts[0] is not shell:
+            self._close_hosts()
+            self._hosts = shell, RemoteHosts(self.store, self.leases, shell.report)
+        return self._hosts[1]
+
+    def _close_hosts(self) -> None:
+        if self._hosts is not None:
+            self._hosts[1].close()
+            self._hosts = None
+
     def close(self) -> None:
+        self._close_hosts()
         if self._machine is not None:
             self._machine.close()
             self._machine = None

@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tunefleet import errors
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import JobEnded, Observer
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job, JobSpec
 from tunefleet.core.result import RunResult
-from tunefleet.errors import JobError, SetupError, TunefleetError
+from tunefleet.errors import JobError, SetupError, TunefleetError, error_named
 from tunefleet.fleet.server_socket import ServerReply, ServerRequest, ask
 from tunefleet.report.result import read_result
 from tunefleet.runs.context import BenchmarkContext
@@ -125,7 +124,7 @@ def follow(home: Path, store: Store, jobs: Mapping[str, Submitted]) -> dict[str,
 def outcome_of(store: Store, job_id: str, ended: JobEnded) -> RunResult | TunefleetError:
     """What became of a job that has ended: its result, or the error that ended it."""
     if ended.error:
-        return _error_of(ended)
+        return error_named(ended.kind)(ended.error)
     return read_result(store.jobs.summary(job_id) or {}, f"job {job_id[:8]}")
 
 
@@ -144,20 +143,8 @@ def done_by_server(
         stop_jobs(store, jobs)
         raise
     if ended.error:
-        raise _error_of(ended)
+        raise error_named(ended.kind)(ended.error)
     return dict(store.jobs.summary(job_id) or {})
-
-
-def _error_of(ended: JobEnded) -> TunefleetError:
-    return _errors(TunefleetError).get(ended.kind, JobError)(ended.error)
-
-
-def _errors(base: type[TunefleetError]) -> dict[str, type[TunefleetError]]:
-    found = {base.__name__: base}
-    for kind in base.__subclasses__():
-        if kind.__module__ == errors.__name__:
-            found |= _errors(kind)
-    return found
 
 
 def stop_jobs(store: Store, jobs: Mapping[str, Submitted]) -> None:

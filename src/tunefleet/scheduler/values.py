@@ -59,6 +59,12 @@ class Resource:
             raise ValueError(f"{self.resource_id}: {self.slots} slots need a shareable resource")
 
 
+def at_home(host_kind: str) -> str:
+    """The kind of a host that has the files of the home too, as only its own machine has. It comes
+    before others in the order of pools, so that steps, for which a job waits, go first."""
+    return f"(home) {host_kind}"
+
+
 @dataclass(frozen=True, slots=True)
 class JobRequest:
     """`plan` decides which lane starts the next round and when the job ends.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, TypeVar
 
-from tunefleet.artifacts.blobs import Blobs, FolderBlobs
+from tunefleet.artifacts.blobs import Blobs, open_blobs
 from tunefleet.core.device import THIS_MACHINE, DeviceSpec
 from tunefleet.core.events import Event
 from tunefleet.core.home import Home
@@ -89,7 +88,8 @@ class DeviceWorker:
 @dataclass(frozen=True, slots=True)
 class Workplace:
     """A store, the workers of a machine, and a home. `remote` is where it measures (a server's
-    device, a GPU of this machine), its own processor without. `progress` and `tell` reach whoever
+    device, a GPU of this machine), its own processor without. `blobs` is the URL below which
+    objects lie, "" for those of the home. `progress` and `tell` reach whoever
     watches a job."""
 
     store: Store
@@ -98,6 +98,7 @@ class Workplace:
     progress: Callable[[StageKey, int, int], None] = _unwatched
     tell: Callable[[str, Event], None] = _untold
     remote: DeviceWorker | None = None
+    blobs: str = ""
 
     @property
     def pool(self) -> WorkerPool:
@@ -110,7 +111,7 @@ class Workplace:
 
     def objects(self, owner: str) -> Blobs:
         """The objects of a preparation or a run."""
-        return objects_of(self.home, owner)
+        return _blobs(f"{self.blobs}/{owner}") if self.blobs else objects_of(self.home, owner)
 
     def for_target(self, target: Target) -> StageContext:
         """As a stage or step of a job uses it, whose code is for a target."""
@@ -121,6 +122,7 @@ class Workplace:
             self.progress,
             self.tell,
             self.remote,
+            self.blobs,
             target=target,
         )
 
@@ -167,13 +169,13 @@ class StageContext(Workplace):
 
 def objects_of(home: Home, owner: str) -> Blobs:
     """The objects of a preparation or a run below a home."""
-    return _objects(home.objects / owner)
+    return _blobs(str(home.objects / owner))
 
 
 @lru_cache(maxsize=64)
-def _objects(root: Path) -> FolderBlobs:
+def _blobs(place: str) -> Blobs:
     """One for each owner, which knows what it has verified."""
-    return FolderBlobs(root)
+    return open_blobs(place)
 
 
 @dataclass(frozen=True, slots=True)

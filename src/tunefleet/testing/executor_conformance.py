@@ -101,6 +101,9 @@ class Bench(ABC):
     """An executor with its store, and a job of one task. What the executor reports goes to
     `report`; its stages are run by a `GatedRunner` of `gate`."""
 
+    #: Seconds after which it is known where a stage runs that it was abandoned.
+    heard_s = 0.2
+
     executor: Executor
     leases: Leases
     store: Store
@@ -208,6 +211,7 @@ class ExecutorConformance:
     def test_an_abandoned_stage_leaves_no_trace(self, bench: Bench) -> None:
         key = bench.begin()
         bench.executor.abandon(1)
+        time.sleep(bench.heard_s)
         bench.gate.end(key)
         assert bench.reported(1).end is End.ABANDONED
         assert bench.store.work.stage(key) is None
@@ -312,7 +316,7 @@ class ExecutorConformance:
 
     def test_closing_gives_up_what_runs(self, bench: Bench) -> None:
         key = bench.begin()
-        threading.Timer(0.2, bench.gate.end, (key,)).start()
+        threading.Timer(bench.heard_s, bench.gate.end, (key,)).start()
         bench.executor.close()
         assert bench.reported(1).end is End.ABANDONED
         assert bench.store.work.stage(key) is None
