@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from tunefleet.testing.executor_conformance import Gate, GatedRunner, unheard
 
 def main(url: str, folder: str, name: str, core: str) -> None:
     with closing(open_store(url)) as store, closing(Leases(store.coordination)) as leases:
-        host = Host(store, name)
-        signal.signal(signal.SIGTERM, lambda *_: host.stop())
+        ended = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: ended.set())
+        host = Host(store, name, ended)
         resource = Resource(f"{name}/host", Role.HOST, "host", frozenset({core}))
         runner: Any = GatedRunner(Gate(Path(folder)))
         host.run({"host": LocalExecutor(resource, (), runner, store, leases, host.report, unheard)})

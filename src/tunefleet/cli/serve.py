@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,9 +15,6 @@ from tunefleet.cli import options, output, parsing
 from tunefleet.cli.outcome import Stopped
 from tunefleet.errors import InputError
 from tunefleet.scheduler.names import PREDICTIVE
-
-if TYPE_CHECKING:
-    from tunefleet.runs.serving import Server
 
 
 def serve(
@@ -68,7 +65,12 @@ def serve(
     )
     idle_s = None if idle is None else idle * 60
     server = Server(context, policy=policy, idle_s=idle_s, takes_all=take_all, say=say)
-    with _stopped_by_signals(server, say):
+
+    def end() -> None:
+        server.stop()
+        say("ends after what runs; Ctrl-C ends it at once")
+
+    with stopped_by_signals(end):
         try:
             server.run()
         except KeyboardInterrupt:
@@ -77,19 +79,17 @@ def serve(
 
 
 @contextmanager
-def _stopped_by_signals(server: Server, say: object) -> Iterator[None]:
-    """The first signal lets what runs finish; another one is as for every command."""
-    assert callable(say)
+def stopped_by_signals(end: Callable[[], None]) -> Iterator[None]:
+    """The first signal calls `end`; another one is as for every command."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def first(number: int, frame: FrameType | None) -> None:
         for each, handler in before.items():
             signal.signal(each, handler)
-        server.stop()
-        say("ends after what runs; Ctrl-C ends it at once")
+        end()
 
     for number in before:
-        signal.signal(number, end)
+        signal.signal(number, first)
     try:
         yield
     finally:

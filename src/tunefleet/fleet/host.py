@@ -41,26 +41,22 @@ _LOOK_S, _BEAT_S = 0.1, 1.0
 class Host:
     """Takes what is given to a host in a store, and has executors of this process run it.
 
-    `run` joins under a name and returns after `stop`, or when the store says so; what runs then is
-    given up. It shows no heartbeat while an executor does not respond. `report` belongs to the
-    executors, by whatever thread.
+    `run` joins under a name and returns once `ended` is set, or when the store says so; what runs
+    then is given up. It shows no heartbeat while an executor does not respond. `report` belongs to
+    the executors, whatever their threads.
     """
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: Store, name: str, ended: threading.Event) -> None:
         self.identity = HostIdentity(name, uuid.uuid4().hex)
         self._store = store
         self._reports: queue.SimpleQueue[Report] = queue.SimpleQueue()
-        self._stopped = threading.Event()
+        self._ended = ended
         self._unsent: list[Report] = []
         self._runs: dict[int, Executor] = {}
         self._next_beat = 0.0
 
     def report(self, report: Report) -> None:
         self._reports.put(report)
-
-    def stop(self) -> None:
-        """From any thread."""
-        self._stopped.set()
 
     def run(self, executors: Mapping[str, Executor]) -> None:
         """Offer resources by the names that they have here. Raises LeaseLostError where another
@@ -72,7 +68,7 @@ class Host:
         dispatch = self._store.dispatch
         dispatch.join(self.identity, offers_value(offers))
         try:
-            while not self._stopped.wait(_LOOK_S):
+            while not self._ended.wait(_LOOK_S):
                 try:
                     self._look(executors)
                 except StoreBusyError:
@@ -87,7 +83,7 @@ class Host:
         if time.monotonic() >= self._next_beat:
             responsive = [executor.responsive() for executor in executors.values()]
             if all(responsive) and not self._store.dispatch.beat(self.identity):
-                self.stop()
+                self._ended.set()
             self._next_beat = time.monotonic() + _BEAT_S
         for given in self._store.dispatch.given(self.identity):
             running = self._runs.get(given.number)
@@ -126,17 +122,18 @@ def run_host(
     layout: MachineLayout,
     *,
     measures: bool,
-    begun: Callable[[Host], None],
+    begun: Callable[[], None],
+    ended: threading.Event,
 ) -> None:
-    """Be a host with the workers of this machine, until `stop` is called on what `begun` hears of,
-    or the store says so. It measures on this machine's processor too where it `measures`."""
+    """Be a host with the workers of this machine until it has `ended`, or the store says so. It
+    measures on this machine's processor too where it `measures`."""
     with (
         closing(open_store(store)) as opened,
         closing(Leases(opened.coordination)) as leases,
         Machine(layout) as machine,
     ):
         home.root.mkdir(parents=True, exist_ok=True)
-        host = Host(opened, name)
+        host = Host(opened, name, ended)
         runner = StageRunner(Workplace(opened, machine, home, blobs=blobs))
         folders = [machine.scratch, home.root]
 
@@ -156,7 +153,7 @@ def run_host(
             kind = device_identity(cores=layout.device_cores).hardware
             measuring = Offer("device", Role.DEVICE, kind)
             executors[measuring.name] = executor(measuring, layout.device_units, machine.device)
-        begun(host)
+        begun()
         host.run(executors)
 
 

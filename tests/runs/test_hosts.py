@@ -1,0 +1,100 @@
+"""Networks tuned with a host in a process and a home of its own, which stands for another machine:
+it knows the addresses of the store and of the blobs."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fleet.jobs import SETTINGS
+from tunefleet import BenchmarkContext, tune
+from tunefleet.cli.app import run
+from tunefleet.core.events import StageCommitted, StageStarted
+from tunefleet.core.home import Home
+from tunefleet.core.stage import StageKind
+from tunefleet.store import open_store
+from tunefleet.testing.executor_conformance import until
+
+pytestmark = pytest.mark.tvm
+
+TRIALS = 16
+NAME = "other"
+
+
+@contextlib.contextmanager
+def hosting(home: Path, own: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A host for the jobs of a home, and the URL of its store."""
+    url = f"sqlite:///{Home(home).store}"
+    addresses = ["--store", url, "--blobs", Home(home).objects.as_uri()]
+    command = [sys.executable, "-m", "tunefleet", "host", *addresses, "--name", NAME]
+    with (
+        closing(open_store(home)) as store,
+        subprocess.Popen([*command, "--host-cores", "0", "--home", str(own)]) as process,
+    ):
+        try:
+            until(lambda: bool(store.dispatch.hosts()))
+            yield process, url
+        finally:
+            process.kill()
+
+
+def tuned(home: Path, heard: Callable[[Any], None]) -> list[StageCommitted]:
+    """The stages of the search of a small network, whose result is as it should be."""
+    committed: list[StageCommitted] = []
+
+    def observe(event: Any) -> None:
+        if isinstance(event, StageCommitted):
+            committed.append(event)
+        heard(event)
+
+    context = BenchmarkContext(home=home, threads=1, host_cores=(0,), device_cores=(1,))
+    (outcome,) = tune(
+        ["zoo:tiny_cnn"],
+        context=context,
+        observer=lambda index: observe,
+        trials=TRIALS,
+        settings=SETTINGS,
+    )
+    assert outcome.result is not None, outcome.error
+    assert outcome.result.trials == TRIALS
+    assert outcome.result.verified or outcome.result.why_plain
+    return committed
+
+
+def test_another_host_takes_stages_of_a_search(tmp_path: Path) -> None:
+    home, own = tmp_path / "home", tmp_path / "own"
+    with hosting(home, own) as (process, url):
+        committed = tuned(home, lambda event: None)
+        assert run(["host", "--store", url, "--name", NAME, "--stop"]) == 0
+        assert process.wait(30) == 0
+        assert run(["host", "--store", url, "--name", NAME, "--stop"]) == 2
+    ran = {(event.run.key.kind, event.run.resource_id) for event in committed}
+    assert (StageKind.BUILD, f"{NAME}/host") in ran
+    assert {name for kind, name in ran if kind is StageKind.PROFILE} == {"device"}
+    assert not Home(own).store.exists()
+    assert not Home(own).objects.exists()
+
+
+def test_a_host_that_is_killed_costs_no_trial(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with hosting(home, tmp_path / "own") as (process, _):
+
+        def kill(event: Any) -> None:
+            if isinstance(event, StageStarted) and event.resource_id == f"{NAME}/host":
+                process.kill()
+
+        committed = tuned(home, kill)
+        assert process.wait(10) == -9
+    keys = [event.run.key for event in committed]
+    assert len(set(keys)) == len(keys)
+    with closing(open_store(home)) as store:
+        (job,) = store.jobs.page()
+        trials = store.records.trials(job.job_id)
+    assert len(trials) == TRIALS
