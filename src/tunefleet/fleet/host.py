@@ -14,7 +14,7 @@ from dataclasses import replace
 from tunefleet.compiler.toolchain import toolchain_identity
 from tunefleet.core.events import Event
 from tunefleet.core.home import Home
-from tunefleet.core.hosts import Given, HostIdentity
+from tunefleet.core.hosts import GivenWork, HostIdentity
 from tunefleet.core.layout import MachineLayout
 from tunefleet.errors import StoreBusyError, TunefleetError
 from tunefleet.fleet.executor import Executor, LocalExecutor, Report
@@ -92,7 +92,7 @@ class Host:
             elif given.abandoned:
                 running.abandon(given.number)
 
-    def _begin(self, given: Given, executors: Mapping[str, Executor]) -> None:
+    def _begin(self, given: GivenWork, executors: Mapping[str, Executor]) -> None:
         try:
             name, assignment = assignment_of(self._store, given.number, given.value)
         except StoreBusyError:
