@@ -49,15 +49,16 @@ from tunefleet.scheduler.values import (
     Resource,
     ResourceJoined,
     Role,
+    at_home,
 )
 from tunefleet.stages.place import Delivery, LostInputError, StepRequest
 
 pytestmark = pytest.mark.tvm
 
 
-#: What the jobs of these tests need.
+#: What the jobs of these tests need: the host has the files of the home, which steps want.
 KINDS = {
-    Role.HOST: make_spec().toolchain.host,
+    Role.HOST: at_home(make_spec().toolchain.host),
     Role.DEVICE: make_spec().device.hardware,
 }
 
