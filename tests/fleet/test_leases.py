@@ -30,6 +30,7 @@ from tunefleet.fleet.leases import (
     machine_units,
     measuring,
     this_process,
+    units_alone,
     units_beside,
 )
 from tunefleet.store import MemoryStore, open_store
@@ -212,6 +213,7 @@ def test_what_works_here_beside_a_device_uses_the_cores_that_are_measured_on() -
         assert units_beside(kind, THIS_MACHINE, layout) == frozenset()
     assert units_beside(StepKind.CHECK, board, layout) == cores
     assert units_beside(StageKind.PROFILE, board, layout) == frozenset()
+    assert units_alone("", gpu, layout) == cores | device_units("", gpu, layout)
 
 
 def test_what_is_measured_outside_of_jobs_waits_too(tmp_path: Path) -> None:

@@ -6,10 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tunefleet.core.stage import StageKind
+from tunefleet.store import open_store
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.tvm, pytest.mark.frameworks, pytest.mark.slow]
@@ -146,6 +150,11 @@ def test_one_command_tunes_for_a_processor_a_gpu_and_a_board(
     assert [row["trials"] for row in seen] == [4, 4, 4]
     assert all(row["verified"] for row in seen)
     assert [row["target"].split()[0] for row in seen] == ["llvm", "cuda", "llvm"]
+    with closing(open_store(tmp_path)) as store:
+        spans = [s for s in store.work.stages_between(0.0, 1e12) if s.key.kind is StageKind.PROFILE]
+    here, gpu = ([s for s in spans if s.resource_id == name] for name in ("device", "cuda:0"))
+    # The GPU's programs are launched from the cores that the processor is measured on.
+    assert all(a.ended_at <= b.started_at or b.ended_at <= a.started_at for a in here for b in gpu)
 
 
 def test_what_disturbs_it_is_warned_of(emulated_gpu: dict[str, str]) -> None:

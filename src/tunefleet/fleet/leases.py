@@ -15,7 +15,7 @@ from tunefleet.core.coordination import Claim, ClaimStatus, Holder, Lease, Proce
 from tunefleet.core.device import DeviceSpec
 from tunefleet.core.events import Event, JobContinued, JobHeld
 from tunefleet.core.layout import MachineLayout, format_cores
-from tunefleet.core.stage import WorkKind
+from tunefleet.core.stage import StageKind, WorkKind
 from tunefleet.core.step import StepKind
 from tunefleet.errors import InputError, LeaseLostError, StoreBusyError, TunefleetError, internal
 from tunefleet.store import Coordination, open_store, store_path
@@ -291,6 +291,11 @@ def units_beside(kind: WorkKind, spec: DeviceSpec, layout: MachineLayout) -> fro
     """
     works_here = spec.gpu is not None if spec.is_here else kind is StepKind.CHECK
     return machine_units(layout.device_units) if works_here else frozenset()
+
+
+def units_alone(name: str, spec: DeviceSpec, layout: MachineLayout) -> frozenset[str]:
+    """What a measurement outside of jobs has alone: a device, and the cores that launch for it."""
+    return device_units(name, spec, layout) | units_beside(StageKind.PROFILE, spec, layout)
 
 
 def this_process() -> ProcessIdentity:

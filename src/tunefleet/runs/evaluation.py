@@ -46,7 +46,7 @@ def evaluate_artifact(
     from tunefleet.artifacts.opening import open_artifact
     from tunefleet.artifacts.runtime import with_pool
     from tunefleet.devices.neighbours import joined_cores
-    from tunefleet.fleet.leases import device_units, measuring
+    from tunefleet.fleet.leases import measuring, units_alone
     from tunefleet.hardware.processor import machine_layout
     from tunefleet.stages import work
 
@@ -58,7 +58,7 @@ def evaluate_artifact(
         check_files(artifact, artifact.untuned)
     spec, threads = here_for(artifact.target), artifact.target.threads
     at_home = Path(home or default_home())
-    units = device_units("", spec, machine_layout(pairs=joined_cores(at_home)).layout)
+    units = units_alone("", spec, machine_layout(pairs=joined_cores(at_home)).layout)
     with measuring(at_home, units, "evaluation", tell):
         evaluation, identity = with_pool(
             work.on_device,

@@ -127,12 +127,12 @@ def measuring_on(
     contexts: Sequence[BenchmarkContext], tell: Callable[[str], None]
 ) -> AbstractContextManager[None]:
     """Have the devices of contexts that have one home, while nothing else is measured there."""
-    from tunefleet.fleet.leases import device_units, measuring
+    from tunefleet.fleet.leases import measuring, units_alone
 
     units: set[str] = set()
     for context in contexts:
         name = context.devices[0].name if context.devices else ""
-        units |= device_units(name, device_spec(context), context.layout)
+        units |= units_alone(name, device_spec(context), context.layout)
     return measuring(contexts[0].home, units, "placement", tell)
 
 
