@@ -216,7 +216,7 @@ def _networks(
     server is killed in the middle of measuring and started again."""
     from tunefleet.core.events import StageStarted
     from tunefleet.core.stage import StageKind
-    from tunefleet.runs.evaluation import evaluate_artifact
+    from tunefleet.runs.errands import evaluate_artifact
 
     network, trials = ("zoo:tiny_cnn", 24) if quick else ("zoo:squeezenet", 192)
     rows, checks = [], list[Check]()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which do not see what `__get
     from tunefleet.core.target import Target
     from tunefleet.errors import TunefleetError
     from tunefleet.runs.context import BenchmarkContext
-    from tunefleet.runs.evaluation import evaluate_artifact
+    from tunefleet.runs.errands import evaluate_artifact
     from tunefleet.runs.known import build
     from tunefleet.runs.listing import list_tasks
     from tunefleet.runs.new_session import from_network
@@ -40,7 +40,7 @@ _HOMES = {
     "TunedModule": "tunefleet.artifacts.module",
     "TunefleetError": "tunefleet.errors",
     "build": "tunefleet.runs.known",
-    "evaluate_artifact": "tunefleet.runs.evaluation",
+    "evaluate_artifact": "tunefleet.runs.errands",
     "from_network": "tunefleet.runs.new_session",
     "list_tasks": "tunefleet.runs.listing",
     "load": "tunefleet.artifacts.opening",

@@ -74,7 +74,7 @@ def inference(modules: Modules) -> list[Any]:
         return Evaluation(artifact=artifact, network="n", tuned_ms=interval, kernels=(kernel,))
 
     modules("tunefleet.artifacts.opening", load=load)
-    modules("tunefleet.runs.evaluation", evaluate_artifact=evaluate_artifact)
+    modules("tunefleet.runs.errands", evaluate_artifact=evaluate_artifact)
     return calls
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from tests.fleet.jobs import SETTINGS
+from tests.runs.served import served
 from tunefleet import BenchmarkContext, Session, evaluate_artifact, list_tasks, run_artifact
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import Event, JobContinued, JobHeld, JobOpened, Note, PhaseStarted
@@ -32,6 +33,7 @@ from tunefleet.errors import (
 )
 from tunefleet.hardware.processor import cpu_info
 from tunefleet.report.result import read_result
+from tunefleet.runs.jobs import list_jobs
 from tunefleet.store import open_store
 from tunefleet.workers.apart import call_apart
 
@@ -495,7 +497,11 @@ def test_one_artifact_takes_several_shapes_and_keeps_what_cannot_be_compiled(
     for width in (8, 12):
         assert (1, 4, 8, width) == loaded.run(np.ones((1, 3, 8, width), "float32")).shape
     assert "source" in [b.kind for b in evaluate_artifact(context.run_id, home, 2).baselines]
+    assert ("evaluate", "succeeded") in {(j["kind"], j["state"]) for j in list_jobs(home)}
     (tmp_path / "free.onnx").write_bytes(b"another network")
+    with served(home):
+        by_server = evaluate_artifact(context.run_id, home, 2)
+    assert [shape.inputs for shape in result.shapes] == [s.inputs for s in by_server.shapes]
     assert "source" in [b.kind for b in loaded.evaluate(rounds=2).result().baselines]
     (kept,) = Home(home).networks.glob("*/free.onnx")
     kept.write_bytes(b"another network")

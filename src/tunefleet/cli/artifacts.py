@@ -117,7 +117,7 @@ def evaluate(
     traceback: options.Traceback = False,
 ) -> None:
     """Measure a tuned network again, beside its source framework."""
-    from tunefleet.runs.evaluation import evaluate_artifact
+    from tunefleet.runs.errands import evaluate_artifact
 
     def tell(text: str) -> None:
         output.console(stderr=True).print(text, soft_wrap=True, markup=False)

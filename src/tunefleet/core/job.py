@@ -37,13 +37,15 @@ class JobState(StrEnum):
 
 
 class JobKind(StrEnum):
-    """What a job is to bring: a tuned network, a module of what is known, records, or which device
-    each task of a network is to run on. An import brought records of elsewhere."""
+    """What a job is to bring: a tuned network, a module of what is known, records, which device
+    each task of a network is to run on, or the figures of an artifact measured again. An import
+    brought records of elsewhere."""
 
     TUNE = "tune"
     BUILD = "build"
     COLLECT = "collect"
     PLACE = "place"
+    EVALUATE = "evaluate"
     IMPORT = "import"
 
 
@@ -96,6 +98,15 @@ class PlacedOn:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluated:
+    """An artifact of the home that is measured again, by the id of its run; each side so many
+    `rounds`."""
+
+    artifact: str
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """What was asked for, and on which terms. `fingerprint` says when the same command means the
     same job.
@@ -118,6 +129,7 @@ class JobSpec:
     agreed: Agreed = NOTHING_AGREED
     building: Building | None = None
     divided: tuple[PlacedOn, ...] = ()
+    evaluated: Evaluated | None = None
     shared: bool = False
 
     @property

@@ -9,7 +9,15 @@ from typing import Any
 import msgspec
 
 from tunefleet.core.agreement import Agreed, JudgedAgreement, judge
-from tunefleet.core.result import SCHEMA, Baseline, MeasuredShape, RunResult, TaskResult, of_shape
+from tunefleet.core.result import (
+    SCHEMA,
+    Baseline,
+    Evaluation,
+    MeasuredShape,
+    RunResult,
+    TaskResult,
+    of_shape,
+)
 from tunefleet.core.undisturbed import why_not_measurable
 from tunefleet.errors import InputError
 
@@ -34,6 +42,13 @@ def read_result(value: Mapping[str, Any], name: str) -> RunResult:
         tasks=_without_shares_of_a_part(result.tasks),
         agreement=result.agreement or _target_of_earlier_versions(value, result),
         tuned_tasks=result.tuned_tasks or sum(each.trials > each.failed for each in result.tasks),
+    )
+
+
+def read_evaluation(value: Mapping[str, Any]) -> Evaluation:
+    """The evaluation that `Evaluation.to_dict` gave."""
+    return msgspec.convert(
+        {key: each for key, each in value.items() if each is not None}, Evaluation
     )
 
 

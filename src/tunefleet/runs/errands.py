@@ -8,27 +8,36 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tunefleet.artifacts.artifact import Artifact
+from tunefleet.artifacts.opening import open_artifact
 from tunefleet.core.budget import NO_SEARCH
 from tunefleet.core.coordination import ControlRequest
-from tunefleet.core.events import Event, JobEnded, Note, ended_by
+from tunefleet.core.events import Event, JobEnded, Note, Observer, ended_by
+from tunefleet.core.home import Home, default_home
+from tunefleet.core.ids import digest
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
-from tunefleet.core.job import Job, JobKind, JobSpec, JobState, PlacedOn
+from tunefleet.core.job import Evaluated, Job, JobKind, JobSpec, JobState, JobTerms, PlacedOn
 from tunefleet.core.precision import FLOAT32
-from tunefleet.core.settings import TuneSettings
+from tunefleet.core.result import Evaluation, RunResult
+from tunefleet.core.settings import MeasureSettings, TuneSettings
 from tunefleet.errors import JobError, TunefleetError
 from tunefleet.fleet.leases import Leases
+from tunefleet.report.result import read_evaluation
 from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.evaluation import measured_again
 from tunefleet.runs.placement import check_division, placed
-from tunefleet.runs.request import SearchRequest, enter_job, job_spec
+from tunefleet.runs.request import SearchRequest, check_rounds, enter_job, job_spec
 from tunefleet.runs.sources import source_of
 from tunefleet.runs.submitting import done_by_server, server_of
 from tunefleet.store import Store, open_store
+from tunefleet.system.user import user_name
 
 #: What no scheduler divides.
-ERRANDS = frozenset({JobKind.PLACE})
+ERRANDS = frozenset({JobKind.PLACE, JobKind.EVALUATE})
 
 
 def _unheard(text: str) -> None:
@@ -59,6 +68,61 @@ def place(
     )
     request = SearchRequest(NO_SEARCH, TuneSettings(), divided=divided)
     return _answer(job_spec(first, source, request), first, tell)
+
+
+def evaluate_artifact(
+    path_or_id: str | Path,
+    home: Path | str | None = None,
+    rounds: int = 12,
+    signed_by: Path | str | None = None,
+    tell: Callable[[str], None] = _unheard,
+) -> Evaluation:
+    """Measure a saved artifact on this machine again, at each of its shapes, beside its source
+    framework, if what it was imported from is still there, and untuned TVM.
+
+    A figure that its result lacks, since the measurement was disturbed, is filled in: in the
+    artifact, unless it is signed, and in its job in the store of `home`. `tell` is told while a
+    command of that home measures here. Of an artifact of the home it is a job of it.
+    """
+    check_rounds(rounds)
+    artifact = open_artifact(path_or_id, home, signed_by)
+    at_home = Path(home or default_home())
+    if artifact.path.parent.resolve() != Home(at_home).artifacts.resolve():
+        return measured_again(artifact, at_home, rounds, tell)
+    evaluated = Evaluated(artifact.path.name, rounds)
+    content = digest(["evaluate", evaluated.artifact, rounds])
+    spec = JobSpec(
+        network=replace(artifact.network, digest=content),
+        target=artifact.target,
+        device=artifact.device,
+        toolchain=artifact.toolchain,
+        budget=NO_SEARCH,
+        settings=TuneSettings(),
+        kind=JobKind.EVALUATE,
+        terms=JobTerms(owner=user_name()),
+        evaluated=evaluated,
+    )
+    return read_evaluation(_answer(spec, BenchmarkContext(home=at_home), tell))
+
+
+def evaluated_again(
+    artifact: Artifact,
+    result: RunResult,
+    home: Path,
+    rounds: int | None,
+    observer: Observer,
+) -> RunResult:
+    """The result of an artifact's run with figures measured now, as `evaluate_artifact` does;
+    `observer` is called with what it warns of."""
+
+    def tell(text: str) -> None:
+        observer(Note(text))
+
+    chosen = MeasureSettings().end_to_end_rounds if rounds is None else rounds
+    evaluation = evaluate_artifact(artifact.path, home, chosen, tell=tell)
+    for warning in evaluation.warnings:
+        observer(Note(warning, warning=True))
+    return result.evaluated(evaluation)
 
 
 def _answer(
@@ -99,6 +163,9 @@ def _done(store: Store, job: Job, home: Path, watch: Callable[[Event], None]) ->
 
 
 def _called(spec: JobSpec, home: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    if spec.evaluated is not None:
+        artifact = open_artifact(spec.evaluated.artifact, home)
+        return measured_again(artifact, home, spec.evaluated.rounds, tell).to_dict()
     assert spec.source is not None
     contexts = {
         each.device: BenchmarkContext(

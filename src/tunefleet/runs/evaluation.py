@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefleet.core.device import here_for
-from tunefleet.core.events import Note, Observer
-from tunefleet.core.home import Home, default_home
+from tunefleet.core.home import Home
 from tunefleet.core.result import Evaluation, KernelTime, MeasuredShape, RunResult, of_shape
-from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.target import CudaTarget
 from tunefleet.errors import InputError, TunefleetError, raise_mistake
-from tunefleet.runs.request import check_rounds
 from tunefleet.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -27,68 +24,28 @@ def _unheard(text: str) -> None:
     """Nobody watches."""
 
 
-def evaluate_artifact(
-    path_or_id: str | Path,
-    home: Path | str | None = None,
-    rounds: int = 12,
-    signed_by: Path | str | None = None,
-    tell: Callable[[str], None] = _unheard,
+def measured_again(
+    artifact: Artifact, home: Path, rounds: int, tell: Callable[[str], None] = _unheard
 ) -> Evaluation:
-    """Measure a saved artifact on this machine again, at each of its shapes, beside its source
-    framework, if what it was imported from is still there, and untuned TVM.
-
-    A figure that its result lacks, since the measurement was disturbed, is filled in: in the
-    artifact, unless it is signed, and in its job in the store of `home`. `tell` is told while a
-    command of that home measures here.
-    """
+    """What `errands.evaluate_artifact` answers, of an artifact that was opened."""
     from tunefleet.artifacts.artifact import check_files
     from tunefleet.artifacts.module import check_runs_here
-    from tunefleet.artifacts.opening import open_artifact
     from tunefleet.artifacts.runtime import with_pool
     from tunefleet.devices.neighbours import joined_cores
     from tunefleet.fleet.leases import measuring, units_alone
     from tunefleet.hardware.processor import machine_layout
     from tunefleet.stages import work
 
-    check_rounds(rounds)
-    artifact = open_artifact(path_or_id, home, signed_by)
     check_runs_here(artifact)
     check_files(artifact, artifact.module)
     if artifact.untuned.is_file():
         check_files(artifact, artifact.untuned)
     spec, threads = here_for(artifact.target), artifact.target.threads
-    at_home = Path(home or default_home())
-    units = units_alone("", spec, machine_layout(pairs=joined_cores(at_home)).layout)
-    with measuring(at_home, units, "evaluation", tell):
-        evaluation, identity = with_pool(
-            work.on_device,
-            spec,
-            threads,
-            None,
-            _evaluated,
-            (artifact, _network_of(artifact, at_home), rounds),
-        )
-    return fill_in(evaluation, artifact, identity, at_home)
-
-
-def evaluated_again(
-    artifact: Artifact,
-    result: RunResult,
-    home: Path,
-    rounds: int | None,
-    observer: Observer,
-) -> RunResult:
-    """The result of an artifact's run with figures measured now, as `evaluate_artifact` does;
-    `observer` is called with what it warns of."""
-
-    def tell(text: str) -> None:
-        observer(Note(text))
-
-    chosen = MeasureSettings().end_to_end_rounds if rounds is None else rounds
-    evaluation = evaluate_artifact(artifact.path, home, chosen, tell=tell)
-    for warning in evaluation.warnings:
-        observer(Note(warning, warning=True))
-    return result.evaluated(evaluation)
+    units = units_alone("", spec, machine_layout(pairs=joined_cores(home)).layout)
+    measured = (artifact, _network_of(artifact, home), rounds)
+    with measuring(home, units, "evaluation", tell):
+        evaluation, identity = with_pool(work.on_device, spec, threads, None, _evaluated, measured)
+    return fill_in(evaluation, artifact, identity, home)
 
 
 def _network_of(artifact: Artifact, home: Path) -> str:

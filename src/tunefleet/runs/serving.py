@@ -113,7 +113,7 @@ class Server:
             job
             for job in reversed([*each_job(self._fleet.store.jobs, state=JobState.RUNNING)])
             if (self._takes_all or job.spec.terms.served)
-            and job.spec.source is not None
+            and (job.spec.source is not None or job.spec.kind in ERRANDS)
             and job.job_id not in self._pipelines
             and job.job_id not in self._failed
         ]

@@ -241,7 +241,7 @@ class Session:
         in the artifact's report is added, and a source that is not there any more is named in the
         result's warnings."""
         if self._pipeline is None and self._artifact is not None:
-            from tunefleet.runs.evaluation import evaluated_again
+            from tunefleet.runs.errands import evaluated_again
 
             observer = self._given_observer or default_observer(self._artifact.network.name)
             self.context.result = evaluated_again(
