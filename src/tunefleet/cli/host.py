@@ -36,7 +36,7 @@ def host(
     home: options.Home = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Select, build and learn for the jobs of another home, until it is stopped.
+    """Select, build and learn for the jobs of another home.
 
     Jobs give stages to the hosts that are there when their search begins. What this host runs when
     it ends is run elsewhere.
