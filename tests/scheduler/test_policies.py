@@ -101,6 +101,24 @@ def test_a_deadline_is_kept_where_it_can_be() -> None:
     assert late.finished_at["urgent"] > deadline
 
 
+def test_a_short_job_ends_early_and_a_long_one_no_later_than_after_it() -> None:
+    long = {f"l{lane}": 20 for lane in range(8)}
+    alone = run("predictive", [host(), device()], [job("long", long)])
+    jobs = [job("long", long), job("short", {f"s{lane}": 4 for lane in range(4)})]
+    found = run("predictive", [host(), device()], jobs)
+    work_s = 16 * (ROUND_S - THESIS[StageKind.PROFILE])
+    assert found.finished_at["short"] <= 2.5 * work_s
+    assert found.finished_at["long"] <= 1.02 * (alone.makespan_s + work_s)
+
+
+def test_a_lane_as_long_as_all_work_is_not_left_for_the_end() -> None:
+    """Shorter jobs first alone would take their time and that of the lane one after another."""
+    jobs = [job("lane", {"l": 40}), *(job(f"j{n}", {f"j{n}": 10}) for n in range(8))]
+    found = run("predictive", [host("h0"), host("h1"), device("d0"), device("d1")], jobs)
+    host_s = (40 + 8 * 10) * (ROUND_S - THESIS[StageKind.PROFILE]) / 2
+    assert found.makespan_s <= 1.1 * host_s
+
+
 def test_users_get_fair_shares() -> None:
     """One job of a user beside ten of another ends long before the ten."""
     jobs = [job(f"many{i}", {f"m{i}": 10}, user="many") for i in range(10)]

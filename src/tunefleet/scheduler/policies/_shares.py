@@ -43,6 +43,7 @@ class FairShares:
         self._of_job: dict[JobRecord, _Account] = {}
         self._jobs: Counter[Class] = Counter()
         self._weights: dict[Class, float] = {}
+        self._whole = 0.0
         #: What the last class that was served had used.
         self._level = dict.fromkeys(Role, 0.0)
         #: Lanes whose stage a device runs: since when, and the seconds that were charged.
@@ -51,6 +52,10 @@ class FairShares:
     @staticmethod
     def class_of(request: JobRequest) -> Class:
         return request.user, request.priority
+
+    def share(self, request: JobRequest) -> float:
+        """The share of the device time that a job's class gets."""
+        return self._weights[self.class_of(request)] / self._whole
 
     def join(self, request: JobRequest) -> None:
         self._jobs[self.class_of(request)] += 1
@@ -141,3 +146,4 @@ class FairShares:
         self._weights = {
             (user, priority): 2.0**priority / whole[user] for user, priority in self._jobs
         }
+        self._whole = sum(self._weights.values())

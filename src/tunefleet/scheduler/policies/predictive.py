@@ -1,45 +1,46 @@
-"""Load-aware policy: every lane keeps pace with the estimated end of all work."""
+"""Load-aware policy: shorter jobs first, long lanes in time for the estimated end of all work."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 from tunefleet.core.stage import StageKind
-from tunefleet.scheduler.lanes import JobRecord, Lane, Pool, Stage
+from tunefleet.scheduler.lanes import JobRecord, Pool, Stage
 from tunefleet.scheduler.names import PREDICTIVE
 from tunefleet.scheduler.policies._base import PolicyView, Queues
-from tunefleet.scheduler.policies._shares import FairShares
+from tunefleet.scheduler.policies._loads import JobLoad, LoadGroup, Pace
+from tunefleet.scheduler.policies._shares import Class, FairShares
 from tunefleet.scheduler.resources import Held
 from tunefleet.scheduler.values import ROLE_OF, Role
 
 #: Expected seconds per second of work for a lane that goes first: it still waits for running
 #: stages.
 _STRETCH = 2.0
-
-
-@dataclass(slots=True)
-class _Pace:
-    """`begun` is the lane's progress at its last profile or update; select and build keep it."""
-
-    start: float
-    first: int
-    begun: float = 0.0
-    host_s: float = 0.0
-    device_s: float = 0.0
+#: A job with a deadline goes first when less than so many times its remaining seconds are left.
+_SLACK = 3.0
+#: Weight of the latest moment in a stage's due time. More shortens the time to a result of short
+#: jobs, and lengthens the makespan of the worst mixes.
+_LATEST = 0.4
 
 
 class Predictive:
-    """Each stage is due on a straight line from its lane's start to its user's horizon; the most
-    overdue stage goes first.
+    """Each stage is due between two times; the most overdue stage goes first.
 
-    If all lanes progress in proportion to their length, the mix of host and device work stays the
-    same to the end, and no resource idles while others still have work. "Longest lane first" does
-    not ensure that. Update, select and build of a lane are due together and therefore run back to
-    back, so that a started round reaches the device. Users, and the priorities of each, get shares
-    of the device time (`FairShares`); due times order the stages below one of them. The horizon is
-    the estimated end of a user's work on a fair share of the machines. A lane
-    close to its deadline goes before all others while the deadline can still be met. The due time
-    of a waiting stage never changes, so only an endless stream of deadlines can starve it.
+    The first is the latest moment for it: the time at which its job ends if shorter jobs of its
+    owner go first, less the seconds that its lane still takes. Shortest remaining work first gives
+    the least mean time to a result, and a lane that is about as long as all work together starts
+    at once, so that it does not run alone in the end.
+
+    The second is on a straight line from the lane's start to an end between that of its job and
+    that of all work. If all lanes progress in proportion to their length, the mix of host and
+    device work stays the same to the end, and no resource idles while others still have work.
+    Update, select and build of a lane are due together and therefore run back to back, so that a
+    started round reaches the device.
+
+    Owners, and the priorities of each, get shares of the device time (`FairShares`); due times
+    order the stages below one of them. A job close to its deadline goes before all others while the
+    deadline can still be met. The due time of a waiting stage never changes while those of others
+    move on with the clock, so only an endless stream of deadlines can starve it.
     """
 
     name = PREDICTIVE
@@ -51,34 +52,44 @@ class Predictive:
         self._shares = FairShares()
         #: Stages of jobs with a deadline, by the time from which they must go first.
         self._tight = Queues()
-        self._paces: dict[str, dict[Lane, _Pace]] = {}
-        #: Estimated remaining seconds of work, by user and pool.
-        self._work: dict[str, dict[Pool, float]] = {}
+        self._loads: dict[str, JobLoad] = {}
+        #: Jobs of one owner and priority on the same pools.
+        self._groups: dict[tuple[Class, tuple[Pool, Pool]], LoadGroup] = {}
 
     def add(self, stage: Stage, now: float) -> None:
         lane, request = stage.lane, stage.job.request
-        paces = self._paces.get(request.job_id)
-        if paces is None:
-            paces = self._paces[request.job_id] = {}
-            self._shares.join(request)
+        load = self._loads.get(request.job_id)
+        if load is None:
+            load = self._join(stage.job)
         self._shares.settle(stage, now)
-        pace = paces.get(lane)
+        pace = load.paces.get(lane)
+        is_new = pace is None
         if pace is None:
-            pace = paces[lane] = _Pace(now, stage.key.iteration)
+            pace = load.open(lane, now, stage.key.iteration)
         host_s, device_s, rounds = self._remaining(stage)
-        self._account(stage, pace, host_s, device_s)
-        if stage.kind in (StageKind.PROFILE, StageKind.UPDATE):
-            done = stage.key.iteration - pace.first
-            round_s = self._view.estimates.round_seconds(stage.job.job_id, lane.task_id)
-            total = (done + rounds) * round_s
-            pace.begun = 1 - (host_s + device_s) / total if total else 0.0
-        finish = now + self._horizon(request.user, host_s + device_s)
-        due = pace.start + pace.begun * (finish - pace.start)
+        load.account(pace, host_s, device_s)
+        if is_new or stage.kind in (StageKind.PROFILE, StageKind.UPDATE):
+            pace.due = self._due(stage, load, pace, rounds, now)
         if request.deadline is not None:
-            tight_at = request.deadline - _STRETCH * (host_s + device_s)
+            tight_at = request.deadline - _SLACK * load.alone_s(self._counts(stage.job))
             self._tight[stage.pool].push((tight_at, request.deadline), stage)
         # Of stages due together, the one closest to its device goes first.
-        self._shares.push(stage, (due, -stage.position))
+        self._shares.push(stage, (pace.due, -stage.position))
+
+    def _due(self, stage: Stage, load: JobLoad, pace: Pace, rounds: float, now: float) -> float:
+        counts, share = self._counts(stage.job), self._shares.share(stage.job.request)
+        lane_s = pace.host_s + pace.device_s
+        done = stage.key.iteration - pace.first
+        round_s = self._view.estimates.round_seconds(stage.job.job_id, stage.lane.task_id)
+        total_s = (done + rounds) * round_s
+        begun = 1 - lane_s / total_s if total_s else 0.0
+        # Seconds until the job ends if shorter ones go first, and until all work of its owner ends.
+        job_s = max(lane_s, load.end_s(counts, share))
+        all_s = max(job_s, load.group.end_s(counts, share))
+        latest = now + job_s - _STRETCH * lane_s
+        steady_end = now + math.sqrt(job_s * all_s)
+        steady = pace.start + begun * (steady_end - pace.start)
+        return _LATEST * latest + (1 - _LATEST) * steady
 
     def take(self, held: Held, now: float) -> Stage | None:
         stage = self._urgent(held.pool, now) or self._shares.pop(held.pool)
@@ -96,16 +107,28 @@ class Predictive:
         return None
 
     def finished(self, job: JobRecord) -> None:
-        paces = self._paces.pop(job.job_id, None)
-        if paces is None:
+        load = self._loads.pop(job.job_id, None)
+        if load is None:
             return  # no stage of it became ready
         self._shares.leave(job)
-        for pace in paces.values():
-            work = self._work[job.request.user]
-            for pool in job.pools:
-                work[pool] -= pace.host_s if pool[0] is Role.HOST else pace.device_s
-        if not any(j.request.user == job.request.user for j in self._view.jobs.values()):
-            self._work.pop(job.request.user, None)
+        load.group.leave(load)
+        if not load.group.jobs:
+            del self._groups[FairShares.class_of(job.request), job.pools]
+
+    def _join(self, job: JobRecord) -> JobLoad:
+        self._shares.join(job.request)
+        name = FairShares.class_of(job.request), job.pools
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = LoadGroup()
+        load = self._loads[job.job_id] = group.join()
+        return load
+
+    def _counts(self, job: JobRecord) -> tuple[int, int]:
+        """How many hosts and devices can run a job's stages."""
+        host, device = job.pools
+        resources = self._view.resources
+        return max(1, resources.count(host)), max(1, resources.count(device))
 
     def _remaining(self, stage: Stage) -> tuple[float, float, float]:
         """Seconds of host work and of device work from this stage to the end of its lane, and the
@@ -121,16 +144,3 @@ class Predictive:
             else:
                 host_s += seconds
         return host_s, device_s, left + 1
-
-    def _account(self, stage: Stage, pace: _Pace, host_s: float, device_s: float) -> None:
-        work = self._work.setdefault(stage.job.request.user, {})
-        for pool in stage.job.pools:
-            change = host_s - pace.host_s if pool[0] is Role.HOST else device_s - pace.device_s
-            work[pool] = work.get(pool, 0.0) + change
-        pace.host_s, pace.device_s = host_s, device_s
-
-    def _horizon(self, user: str, lane_s: float) -> float:
-        """Estimated seconds until a user's work ends on a fair share of the machines."""
-        users, resources = len(self._work), self._view.resources
-        shares = (s * users / max(1, resources.count(p)) for p, s in self._work[user].items())
-        return max(lane_s, *shares)
