@@ -158,7 +158,7 @@ def test_a_placement_is_a_job_which_the_server_of_a_home_does(tmp_path: Path) ->
     assert report["best_device"] == "local"
     assert any(text.startswith("importing it for board-0") for text in told)
     (job,) = list_jobs(tmp_path)
-    assert (job["kind"], job["state"]) == ("place", "succeeded")
+    assert (job["kind"], job["state"], job["reason"]) == ("place", "succeeded", "")
 
 
 def test_the_numbers_of_a_task_are_those_of_its_shapes() -> None:

@@ -13,7 +13,7 @@ from tests.fleet.jobs import SETTINGS
 from tests.networks import write_small
 from tests.runs.served import served
 from tunefleet import BenchmarkContext, tune
-from tunefleet.compiler.frontends.keeping import kept_network
+from tunefleet.compiler.frontends.keeping import kept_network, named_as_given
 from tunefleet.compiler.frontends.spec import network_digest
 from tunefleet.core.home import Home
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions, InputFile
@@ -86,6 +86,18 @@ def test_a_network_that_changes_while_it_is_read_is_refused(network: Path, tmp_p
     with pytest.raises(InputError, match="was changed while it was read"):
         kept_network(network, "0" * 64, lambda: tmp_path)
     assert list(tmp_path.glob("*/net.onnx")) == []
+
+
+def test_an_error_names_a_network_as_its_user_does(home: Home) -> None:
+    place = home.networks / ("0" * 32) / "net.onnx"
+    with (
+        pytest.raises(
+            InputError, match="^net.onnx has no free dimension n; give another than"
+        ) as e,
+        named_as_given(),
+    ):
+        raise InputError(f"{place} has no free dimension n", cure=f"give another than {place}")
+    assert str(home.root) not in str(e.value)
 
 
 def test_given_inputs_are_kept_too(

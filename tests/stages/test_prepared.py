@@ -106,7 +106,9 @@ def test_a_network_that_cannot_run_is_refused_at_its_import(
     imported: Any = SimpleNamespace(info=tiny.info, footprint=tiny.footprint)
     monkeypatch.setattr(check, "machine_memory", lambda: Memory(GIB, GIB))
     with pytest.raises(JobError, match="tiny_cnn needs"):
-        check.compared(PreparedNetwork(imported, tmp_path, Home(tmp_path)), [], _place(None))
+        check.compared(
+            PreparedNetwork(imported, tmp_path, Home(tmp_path), "zoo:tiny_cnn"), [], _place(None)
+        )
 
 
 def test_a_network_of_which_a_part_stays_here_is_not_tuned_elsewhere(
@@ -119,7 +121,11 @@ def test_a_network_of_which_a_part_stays_here_is_not_tuned_elsewhere(
     segment = SegmentInfo(("NonZero",), "no converter", "ONNX Runtime")
     imported: Any = SimpleNamespace(info=tiny.info, footprint=tiny.footprint, segments=(segment,))
     with pytest.raises(JobError, match="ONNX Runtime runs a part of it, and is not there"):
-        check.compared(PreparedNetwork(imported, tmp_path, Home(tmp_path)), [], _place(object()))
+        check.compared(
+            PreparedNetwork(imported, tmp_path, Home(tmp_path), "zoo:tiny_cnn"),
+            [],
+            _place(object()),
+        )
 
 
 def _place(remote: Any) -> Any:

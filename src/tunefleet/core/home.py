@@ -80,9 +80,14 @@ class Home:
         named = {key: self.relative(reference[key]) for key in _PATHS if key in reference}
         return {**reference, **named}
 
-    def absolute_reference(self, reference: Mapping[str, Any]) -> dict[str, Any]:
-        """The same as it is opened here."""
-        named = {key: self.absolute(reference[key]) for key in _PATHS if key in reference}
+    def absolute_reference(self, reference: Mapping[str, Any], spec: str) -> dict[str, Any]:
+        """The same as it is opened here for the network `spec`: another job, of a file of another
+        name and equal content, may have left it."""
+        named = {
+            key: self.absolute(spec if Path(path).parts[:1] == (self.networks.name,) else path)
+            for key, path in reference.items()
+            if key in _PATHS
+        }
         return {**reference, **named}
 
     @property

@@ -11,7 +11,7 @@ from tunefleet.core.budget import NO_SEARCH, Budget
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.home import Home
 from tunefleet.core.job import BESIDE_OTHERS, Job, JobState
-from tunefleet.core.result import RunResult, to_json
+from tunefleet.core.result import RunResult, of_shape, to_json
 from tunefleet.core.step import StepKey, StepKind
 from tunefleet.errors import InputError
 from tunefleet.fleet.leases import Leases, jobs_held
@@ -168,14 +168,24 @@ def _status(store: Store, job: Job, held: Collection[str], summary: dict[str, An
     )
 
 
+def _result(job: Job, summary: dict[str, Any]) -> RunResult:
+    """What came of a job, as far as a list shows it. Raises InputError."""
+    from tunefleet.report.result import read_evaluation, read_result
+
+    if job.spec.divided or (job.spec.evaluated and job.state is not JobState.SUCCEEDED):
+        return RunResult()
+    if job.spec.evaluated:
+        figures = read_evaluation(summary)
+        return RunResult(**of_shape(figures), artifact=figures.artifact)
+    return read_result(summary, f"job {job.job_id[:8]}")
+
+
 def _described(job: Job, status: JobStatus, outcome: JobOutcome) -> dict[str, Any]:
     """One job; what only a finished one has is None."""
-    from tunefleet.report.result import read_result
-
     budget, reason = job.spec.budget, status.reason
     searches = job.spec.budget != NO_SEARCH
     try:
-        result = read_result(_mapping(outcome.summary), f"job {job.job_id[:8]}")
+        result = _result(job, _mapping(outcome.summary))
     except InputError as error:
         result, reason = RunResult(), str(error)
     if job.spec.shared:

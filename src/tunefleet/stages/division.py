@@ -9,6 +9,7 @@ from pathlib import Path
 from tunefleet.artifacts.arrays import save_arrays
 from tunefleet.artifacts.weights import weights_path
 from tunefleet.compiler.frontends import network_bytes, network_name
+from tunefleet.compiler.frontends.keeping import named_as_given
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
 from tunefleet.core.placement import Dataflow, Part
 from tunefleet.core.target import Target
@@ -53,7 +54,8 @@ def divisible_network(
     """
     what = f"{network_name(spec)}: its import failed"
     size = network_bytes(spec)
-    return call_apart(what, import_divisible, spec, target, folder, options, network_bytes=size)
+    with named_as_given():
+        return call_apart(what, import_divisible, spec, target, folder, options, network_bytes=size)
 
 
 def import_divisible(

@@ -19,6 +19,7 @@ from tunefleet.compiler.frontends import (
     temporary_folder,
     wanted_precision,
 )
+from tunefleet.compiler.frontends.keeping import named_as_given
 from tunefleet.compiler.graph.footprint import footprint, segment_copies
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.ids import digest
@@ -267,6 +268,7 @@ def _on_precision(tasked: TaskedNetwork, target: Target) -> tuple[str, ...]:
     return remark_on(target.cpu, INT8)
 
 
+@named_as_given()
 def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark, ...]]:
     """The import step: a network is imported and its plain module compiled, in a process of its
     own."""
@@ -314,6 +316,7 @@ def run_split(place: Workplace, request: StepRequest) -> tuple[SplitTasks, tuple
     return SplitTasks(tuple(tasked.tasks)), ()
 
 
+@named_as_given()
 def tasked_network(
     spec: str, target: Target, folder: Path, options: ImportOptions = DEFAULT_IMPORT
 ) -> TaskedNetwork:
@@ -324,6 +327,7 @@ def tasked_network(
     return call_apart(what, tasks_of, spec, target, folder, options, network_bytes=size)
 
 
+@named_as_given()
 def source_networks(
     spec: str, folder: Path, requests: Sequence[ShapeRequest]
 ) -> list[dict[str, Any]]:

@@ -43,11 +43,12 @@ def object_of(place: Workplace, owner: str, name: str, kind: StepKind) -> Path:
 
 @dataclass(frozen=True)
 class PreparedNetwork:
-    """`imported` beside the folder of its modules, in a home."""
+    """The network `spec`: `imported` beside the folder of its modules, in a home."""
 
     imported: Imported
     folder: Path
     home: Home
+    spec: str
 
     @property
     def info(self) -> NetworkInfo:
@@ -69,7 +70,9 @@ class PreparedNetwork:
     @property
     def references(self) -> tuple[Mapping[str, Any], ...]:
         """How the source framework is opened at each signature (`frontends.references`)."""
-        return tuple(self.home.absolute_reference(each) for each in self.imported.references)
+        return tuple(
+            self.home.absolute_reference(each, self.spec) for each in self.imported.references
+        )
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def prepared_of(place: Workplace, preparation: Preparation) -> PreparedNetwork:
     """Raises LostInputError where the import's modules are gone."""
     imported = result_of(place, preparation.id, StepKind.IMPORT, Imported)
     folder = object_of(place, preparation.id, imported.module, StepKind.IMPORT)
-    return PreparedNetwork(imported, folder, place.home)
+    return PreparedNetwork(imported, folder, place.home, preparation.source.spec)
 
 
 def expectation_of(
