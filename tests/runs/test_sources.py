@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,8 @@ def test_a_folder_is_kept_with_its_weights_and_configurations(tmp_path: Path) ->
     (folder / "more").mkdir(parents=True)
     for name in ("config.json", "model.safetensors", "generation_config.json", "more/x.json"):
         (folder / name).write_text(f"{{}} of {name}")
+    (tmp_path / "secret").write_text("of its user")
+    (folder / "vocab.json").symlink_to(tmp_path / "secret")
     kept = kept_network(folder, network_digest(folder), lambda: tmp_path)
     assert {"config.json", "model.safetensors", "generation_config.json"} == {
         path.name for path in kept.iterdir()
@@ -91,9 +94,7 @@ def test_a_network_that_changes_while_it_is_read_is_refused(network: Path, tmp_p
 def test_an_error_names_a_network_as_its_user_does(home: Home) -> None:
     place = home.networks / ("0" * 32) / "net.onnx"
     with (
-        pytest.raises(
-            InputError, match="^net.onnx has no free dimension n; give another than"
-        ) as e,
+        pytest.raises(InputError, match=r"^net\.onnx has no free dimension n; give") as e,
         named_as_given(),
     ):
         raise InputError(f"{place} has no free dimension n", cure=f"give another than {place}")
@@ -105,10 +106,13 @@ def test_given_inputs_are_kept_too(
 ) -> None:
     inputs = tmp_path / "x.npz"
     inputs.write_bytes(b"numbers")
-    options = ImportOptions(inputs=(InputFile(str(inputs), "1" * 64),))
+    content = sha256(b"numbers").hexdigest()
+    options = ImportOptions(inputs=(InputFile(str(inputs), content),))
     source = source_of(network, options, context)
-    inputs.unlink()
     (file,) = home.resolved(source).options.inputs
+    Path(file.path).write_bytes(b"")
+    assert source == source_of(network, options, context)
+    inputs.unlink()
     assert Path(file.path).read_bytes() == b"numbers"
     assert not Path(source.options.inputs[0].path).is_absolute()
 
@@ -119,6 +123,14 @@ def test_what_a_user_named_before_is_read_where_it_is(home: Home, network: Path)
     assert zoo == home.resolved(zoo)
     before = replace(zoo, spec=str(network))
     assert before == home.resolved(before)
+
+
+def test_a_reference_is_opened_where_the_network_of_the_job_lies(home: Home) -> None:
+    left = {"kind": "onnx", "path": f"networks/{'0' * 32}/a.onnx", "zeros": []}
+    spec = f"networks/{'1' * 32}/b.onnx"
+    assert str(home.root / spec) == home.absolute_reference(left, spec)["path"]
+    before = {"kind": "onnx", "path": "/models/a.onnx"}
+    assert before == home.absolute_reference(before, spec)
 
 
 @pytest.mark.tvm
