@@ -20,7 +20,7 @@ _STRETCH = 2.0
 _SLACK = 3.0
 #: Weight of the latest moment in a stage's due time. More shortens the time to a result of short
 #: jobs, and lengthens the makespan of the worst mixes.
-_LATEST = 0.4
+_LATEST = 0.3
 
 
 class Predictive:
