@@ -66,14 +66,14 @@ class Gate:
         """Let a stage, and each later attempt at it, end: with an error of `ERRORS` where one is
         named."""
         draft = self._file("draft", key)
-        draft.write_text(how)
+        draft.write_text(how, encoding="utf-8")
         draft.rename(self._file("ended", key))
 
     def how(self, key: StageKey) -> str:
         """Wait for `end`."""
         place = self._file("ended", key)
         until(place.exists)
-        return place.read_text()
+        return place.read_text(encoding="utf-8")
 
     def _file(self, what: str, key: StageKey) -> Path:
         return self._folder / f"{what}-{key.iteration}"

@@ -58,7 +58,7 @@ def of_script(folder: Path, name: str, text: str, target: Target) -> Built:
 def of_c(folder: Path, name: str, body: str) -> Built:
     """A program whose function is C."""
     source, library = folder / f"{name}.c", folder / f"{name}-{time.monotonic_ns()}.so"
-    source.write_text(_C.format(body=body))
+    source.write_text(_C.format(body=body), encoding="utf-8")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     return Built(name, str(library), _ARGS, 0.0)
 
@@ -96,5 +96,5 @@ def hanging(folder: Path) -> Built:
 
 def no_library(folder: Path) -> Built:
     path = folder / f"text-{time.monotonic_ns()}.so"
-    path.write_text("this is text")
+    path.write_text("this is text", encoding="utf-8")
     return Built("text", str(path), _ARGS, 0.0)
