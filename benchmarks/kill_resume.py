@@ -249,7 +249,7 @@ class Trial:
         self.look(what)
         self.look_at_jobs(command, known, set(before), what)
         own = [job for job_id, job in self.jobs.items() if job_id not in known]
-        # It had told its results, and was about to end: the same command makes other jobs.
+        # All its jobs had ended before the signal: the same command starts new ones.
         ended = len(own) == len(command.networks) and {job.state for job in own} == {"succeeded"}
         self.kills.append({
             "networks": command.networks,

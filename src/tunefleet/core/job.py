@@ -20,7 +20,7 @@ NOTHING_TO_TUNE = "nothing of this network can be tuned"
 NOTHING_LEFT = "nothing is left to try"
 
 #: What is said of the trials of a job whose stages share a device.
-BESIDE_OTHERS = "its trials were measured beside those of other jobs on purpose"
+BESIDE_OTHERS = "its trials were measured at the same time as those of other jobs, on purpose"
 #: Behind the kind of a device that stages share.
 _SHARED = ", shared"
 
@@ -112,8 +112,8 @@ class JobSpec:
     same job.
 
     `network` is what is known without an import; `source` is None in jobs of earlier versions.
-    `agreed` is what is agreed beside the target latency of the budget. `shared`: its candidates are
-    measured beside those of other such jobs on purpose, and never serve another job.
+    `agreed` has the terms other than the target latency of the budget. `shared`: its candidates are
+    measured at the same time as those of other such jobs, and never serve another job.
     """
 
     network: NetworkInfo

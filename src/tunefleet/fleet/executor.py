@@ -111,8 +111,8 @@ class LocalExecutor:
 
     A stage waits while another process has a unit of the resource, or while a disk of `folders` is
     full; `tell` tells its job's observer so. Hosts of several processes work at once, on the same
-    cores too: only what is measured needs to be alone. `beside` are the units that a stage of a
-    kind uses beside those of the resource, at once with others that do.
+    cores too: only what is measured needs to be alone. `beside` gives the additional units
+    that a stage of a kind shares with other such stages.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class LocalExecutor:
                 self._leases.release(claim)
 
     def _claims(self, assignment: Assignment) -> list[Claim]:
-        """Of the resource's units, and then of those beside them, for a stage or step."""
+        """The claims of a stage or step: on the units of the resource, then on additional ones."""
         kind, job_id = assignment.key.kind, assignment.key.job_id
         if assignment.lane is not None:
             purpose = f"{kind} of {assignment.lane.task.name}"

@@ -196,7 +196,7 @@ class LocalFleet:
             yield self._executor(shell, device, (remote.pool,), remote)
 
     def _sharing(self, shell: Shell, kind: str, number: int) -> Executor:
-        """One more worker on the device's cores, for a stage that runs beside others there."""
+        """An additional worker on the device's cores, for stages that run at the same time."""
         name = f"shared device {number}"
         if name not in self._senders:
             self._senders[name] = self.machine.sender()

@@ -208,14 +208,15 @@ class Errand:
 
 
 def _main(home: str, job_id: str) -> int:
-    """Do an open job of a home, unless another process does."""
-    with closing(open_store(Path(home))) as store:
+    """Do an open job of a home, unless another process does or has done it."""
+    with (
+        closing(open_store(Path(home))) as store,
+        suppress(TunefleetError),
+    ):  # the job has the error
         job = store.jobs.get(job_id)
         with closing(Leases(store.coordination)) as leases, leases.job(job.spec.fingerprint):
-            try:
+            if store.jobs.get(job_id).state is JobState.RUNNING:
                 _done(store, job, Path(home), lambda event: None)
-            except TunefleetError:
-                return 0  # the job says so
     return 0
 
 
