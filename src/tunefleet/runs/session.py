@@ -304,7 +304,8 @@ class Session:
         return self._need("peak_gflops", "from_network", self._prepared).run.checked.peak_gflops
 
     def result(self) -> RunResult:
-        """Everything that is known by now; `to_dict()` of it is what `--json` writes."""
+        """Everything that its run has brought by now; `to_dict()` of it is what `--json` writes.
+        What a later evaluation fills in of its artifact, `load` finds there."""
         if self._pipeline is not None and self._prepared:
             return self._pipeline.run.result()
         if self.context.result is None:
