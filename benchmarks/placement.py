@@ -29,7 +29,7 @@ from tunefleet import BenchmarkContext, tune
 from tunefleet.core.importing import DEFAULT_IMPORT
 from tunefleet.core.placement import CallDevices, Connection, best_placement, parts_of
 from tunefleet.runs.placement import Placing, Ran, told
-from tunefleet.runs.sources import source_of
+from tunefleet.runs.request import source_of
 
 _OLD = "x86-64-v2"
 #: Of float32 sums in another order.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from tunefleet.artifacts.blobs import Blobs, LostBlobError, name_of, open_blobs
+from tunefleet.artifacts.blobs import Blobs, LostBlobError, keep, name_of, open_blobs
+from tunefleet.errors import InputError
 
 #: Puts one folder of 20 files again and again, removing it in between, until its input ends.
 _PUTTER = """
@@ -60,6 +62,33 @@ class BlobsContract:
         assert (blobs.path(name) / "below" / "a.so").read_bytes() == b"code"
         assert name == put_folder(blobs)
         assert name != put_folder(blobs, b"other")
+
+    def test_copies_of_files_are_kept_in_one_folder(
+        self, blobs: Blobs, url: str, tmp_path: Path
+    ) -> None:
+        (tmp_path / "a.onnx").write_bytes(b"code")
+        content = sha256(b"code").hexdigest()
+        files = {"a.onnx": (tmp_path / "a.onnx", content), "w/b": (tmp_path / "a.onnx", content)}
+        name = keep(blobs, files)
+        (tmp_path / "a.onnx").unlink()
+        assert name == keep(open_blobs(url), files)
+        kept = blobs.path(name)
+        assert {"a.onnx", "w/b"} == {
+            str(file.relative_to(kept)) for file in kept.rglob("*") if file.is_file()
+        }
+        assert (kept / "w" / "b").read_bytes() == b"code"
+        (kept / "w" / "b").write_bytes(b"c0de")
+        (tmp_path / "a.onnx").write_bytes(b"code")
+        assert name == keep(open_blobs(url), files)
+        assert (kept / "w" / "b").read_bytes() == b"code"
+
+    def test_a_file_that_changed_before_its_copy_is_refused(
+        self, blobs: Blobs, tmp_path: Path
+    ) -> None:
+        (tmp_path / "a.onnx").write_bytes(b"newer")
+        files = {"a.onnx": (tmp_path / "a.onnx", sha256(b"older").hexdigest())}
+        with pytest.raises(InputError, match=r"^a\.onnx was changed while it was read; give"):
+            keep(blobs, files)
 
     def test_what_is_gone_is_lost(self, blobs: Blobs) -> None:
         name = put(blobs)

@@ -33,7 +33,7 @@ from tunefleet.core.precision import BF16, FLOAT16, FLOATS, FP16  # noqa: E402
 from tunefleet.devices.measuring import difference  # noqa: E402
 from tunefleet.devices.runners import random_array  # noqa: E402
 from tunefleet.errors import InputError, JobError  # noqa: E402
-from tunefleet.runs.sources import source_of  # noqa: E402
+from tunefleet.runs.request import source_of  # noqa: E402
 from tunefleet.stages.agreement import agreement  # noqa: E402
 from tunefleet.stages.check import _disagreement  # noqa: E402
 from tunefleet.stages.importing import TaskedNetwork, import_network  # noqa: E402

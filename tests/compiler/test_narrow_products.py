@@ -24,7 +24,7 @@ from tunefleet.core.precision import BF16, FLOAT32  # noqa: E402
 from tunefleet.devices.measuring import difference  # noqa: E402
 from tunefleet.devices.runners import random_array  # noqa: E402
 from tunefleet.errors import InputError  # noqa: E402
-from tunefleet.runs.sources import source_of  # noqa: E402
+from tunefleet.runs.request import source_of  # noqa: E402
 from tunefleet.stages.importing import import_network  # noqa: E402
 
 tvm = load_tvm()

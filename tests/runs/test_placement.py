@@ -22,7 +22,7 @@ from tunefleet.core.task import Task
 from tunefleet.errors import InputError, RetryElsewhereError
 from tunefleet.runs.errands import place
 from tunefleet.runs.jobs import list_jobs
-from tunefleet.runs.sources import source_of
+from tunefleet.runs.request import source_of
 
 pytestmark = [pytest.mark.tvm, pytest.mark.slow]
 

@@ -18,8 +18,7 @@ from tunefleet.errors import InputError
 from tunefleet.runs.collected import write_jobs
 from tunefleet.runs.records import best_records, export_records
 from tunefleet.runs.records_import import ImportedRecords, import_records
-from tunefleet.runs.request import preparation_of
-from tunefleet.runs.sources import source_of
+from tunefleet.runs.request import preparation_of, source_of
 from tunefleet.store import open_store
 
 pytestmark = pytest.mark.tvm

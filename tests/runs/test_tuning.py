@@ -214,8 +214,7 @@ def test_a_job_of_another_process_is_refused_before_any_worker_starts(
 ) -> None:
     from tunefleet.core.importing import ImportOptions
     from tunefleet.fleet import local
-    from tunefleet.runs.request import job_spec, search_request
-    from tunefleet.runs.sources import source_of
+    from tunefleet.runs.request import job_spec, search_request, source_of
 
     context = BenchmarkContext(home=tmp_path)
     asked = search_request(4)

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Protocol
@@ -69,6 +69,11 @@ class Blobs(Protocol):
         nobody can begin to. Where somebody does, nothing is removed, and this is False."""
 
 
+def is_blob(name: str) -> bool:
+    """Whether a blob may have this name."""
+    return _NAME.fullmatch(name) is not None
+
+
 def open_blobs(place: str | Path) -> Blobs:
     """The blobs of a folder, by its path or its URL (`file:///...`). Raises InputError."""
     if isinstance(place, Path) or "://" not in place:
@@ -79,6 +84,26 @@ def open_blobs(place: str | Path) -> Blobs:
             f"blobs cannot be kept at {quoted(place)}", cure="give a path, or file:///PATH"
         )
     return FolderBlobs(Path(unquote(url.path)))
+
+
+def keep(blobs: Blobs, files: Mapping[str, tuple[Path, str]]) -> str:
+    """The name of a folder with copies of files, which are given by their paths in it, each with
+    its SHA-256: made now, or found. Raises InputError for a file that has another content by now,
+    and what the disk raises."""
+    name = _folder_name({Path(place): content for place, (_, content) in files.items()})
+    with suppress(LostBlobError, FileNotFoundError):
+        os.utime(blobs.path(name))  # it is needed again, as if it were new
+        return name
+    with blobs.draft() as draft:
+        for place, (file, _) in files.items():
+            copy = Path(draft, name, place)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+        if blobs.put(Path(draft, name)) != name:
+            given = Path(next(iter(files))).parts[0]
+            cure = "give the command again"
+            raise InputError(f"{given} was changed while it was read", cure=cure)
+    return name
 
 
 class FolderBlobs:
@@ -229,9 +254,14 @@ def name_of(path: Path) -> str:
     """The name of a file's or a folder's content."""
     if not path.is_dir():
         return _sha256(path) + path.suffix
+    files = [file for file in path.rglob("*") if file.is_file()]
+    return _folder_name({file.relative_to(path): _sha256(file) for file in files})
+
+
+def _folder_name(digests: Mapping[Path, str]) -> str:
     total = hashlib.sha256()
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        total.update(f"{file.relative_to(path)}\0{_sha256(file)}\n".encode())
+    for place in sorted(digests):
+        total.update(f"{place}\0{digests[place]}\n".encode())
     return total.hexdigest()
 
 

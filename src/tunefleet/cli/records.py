@@ -128,8 +128,7 @@ def import_(
     from tunefleet.core.importing import ImportOptions
     from tunefleet.runs.context import BenchmarkContext
     from tunefleet.runs.records_import import import_records
-    from tunefleet.runs.request import shape_request
-    from tunefleet.runs.sources import source_of
+    from tunefleet.runs.request import shape_request, source_of
 
     context = BenchmarkContext(
         target,

@@ -55,8 +55,7 @@ class Home:
 
     @property
     def networks(self) -> Path:
-        """Copies of the files of networks and inputs of jobs, each in a folder named by its
-        content."""
+        """Copies of the files of networks and inputs of jobs, kept by content."""
         return self.root / "networks"
 
     def relative(self, path: str) -> str:

@@ -15,8 +15,7 @@ from tunefleet.core.settings import MeasureSettings, SearchSettings, TuneSetting
 from tunefleet.errors import InputError, InternalError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.driver import Pipeline, fleet_of
-from tunefleet.runs.request import SearchRequest
-from tunefleet.runs.sources import source_of
+from tunefleet.runs.request import SearchRequest, source_of
 
 if TYPE_CHECKING:
     from tunefleet.core.target import Target

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunefleet.artifacts.blobs import is_used
+from tunefleet.artifacts.blobs import is_used, open_blobs
 from tunefleet.core.home import Home
 from tunefleet.core.job import JobState
 from tunefleet.runs.on_the_way import sweep_objects, unneeded_objects
@@ -64,7 +64,10 @@ def prune(root: Path) -> list[DiskPart]:
     """Remove what can go, and return the parts as they were before."""
     home, parts = Home(root), disk_usage(root)
     for part in parts:
-        if part.name != _OBJECTS:
+        if part.name == _NETWORKS:
+            for path in part.can_go:
+                open_blobs(home.networks).remove(path.name)
+        elif part.name != _OBJECTS:
             for path in part.can_go:
                 shutil.rmtree(path, ignore_errors=True)
     if root.is_dir():
@@ -76,7 +79,7 @@ def prune(root: Path) -> list[DiskPart]:
     return parts
 
 
-_OBJECTS = "modules on their way"
+_OBJECTS, _NETWORKS = "modules on their way", "networks"
 
 
 def _parts(store: Store, home: Home) -> list[DiskPart]:
@@ -85,7 +88,7 @@ def _parts(store: Store, home: Home) -> list[DiskPart]:
     busy = any(is_used(folder) for folder in in_use)
     objects = [f for f in unneeded_objects(store, home) if not is_used(f)]
     sources = [
-        (home.networks, "networks", "copies of what jobs and artifacts were given"),
+        (home.networks, _NETWORKS, "copies of what jobs and artifacts were given"),
         (home.quantized, "quantised networks", "made by --precision int8"),
         (home.modules, "exported networks", "torch modules and inputs given from Python"),
     ]

@@ -30,8 +30,7 @@ from tunefleet.report.result import read_evaluation
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.evaluation import measured_again
 from tunefleet.runs.placement import check_division, placed
-from tunefleet.runs.request import SearchRequest, check_rounds, enter_job, job_spec
-from tunefleet.runs.sources import source_of
+from tunefleet.runs.request import SearchRequest, check_rounds, enter_job, job_spec, source_of
 from tunefleet.runs.submitting import done_by_server, server_of
 from tunefleet.store import Store, open_store
 from tunefleet.system.user import user_name

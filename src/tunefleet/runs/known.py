@@ -25,8 +25,7 @@ from tunefleet.report.result import read_result
 from tunefleet.runs.context import BenchmarkContext, context_of
 from tunefleet.runs.driver import Pipeline, fleet_of
 from tunefleet.runs.given_inputs import GivenInputs, input_files
-from tunefleet.runs.request import SearchRequest, job_spec, preparation_of, shape_request
-from tunefleet.runs.sources import source_of
+from tunefleet.runs.request import SearchRequest, job_spec, preparation_of, shape_request, source_of
 from tunefleet.runs.submitting import done_by_server, server_of
 from tunefleet.runs.timeline import find_job
 from tunefleet.runs.watching import default_observer

@@ -32,6 +32,7 @@ from tunefleet.runs.timing import (
     measuring_on,
     time_tasks,
 )
+from tunefleet.stages.place import source_here
 from tunefleet.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Placing:
         self._tell = tell
         # Before the import, which takes long: a device is asked for its answers only after it.
         check_all_there([device_spec(context) for context in self.contexts])
-        source = Home(self.contexts[0].home).resolved(source)
+        source = source_here(Home(self.contexts[0].home), source)
         self._scratch = scratch_folder("placement")
         try:
             self.networks = self._imported(source)

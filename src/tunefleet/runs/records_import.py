@@ -125,11 +125,12 @@ def _tasks_of(
 ) -> tuple[WeightedTask, ...]:
     """The tasks of a network, as an earlier import left them or by another one."""
     from tunefleet.stages.importing import tasked_network
+    from tunefleet.stages.place import source_here
 
     run = store.work.step(StepKey(preparation_of(context, source).id, StepKind.IMPORT))
     if run is not None and isinstance(run.result, Imported):
         return run.result.tasks
-    source = Home(context.home).resolved(source)
+    source = source_here(Home(context.home), source)
     with scratch_folder("tasks") as folder:
         tasked = tasked_network(source.spec, context.target, Path(folder), source.options)
     return tuple(tasked.tasks)

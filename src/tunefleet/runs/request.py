@@ -1,4 +1,4 @@
-"""What a user asks of a search: its budget, its settings, and the job that they make."""
+"""What a user asks: a network, a budget and settings, and the job that they make."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from tunefleet.core.agreement import NOTHING_AGREED, Agreed
 from tunefleet.core.budget import Budget
+from tunefleet.core.home import Home
 from tunefleet.core.ids import digest
-from tunefleet.core.importing import NetworkSource
+from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.job import (
     Building,
     Collecting,
@@ -24,6 +25,7 @@ from tunefleet.core.job import (
 )
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.numbers import count, duration, number, positive, whole
+from tunefleet.core.precision import FLOAT32, FLOATS, INT8
 from tunefleet.core.settings import SearchSettings, TuneSettings
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.step import Preparation
@@ -155,6 +157,79 @@ def terms_of(
         )
         for name in names
     ]
+
+
+def source_of(
+    spec: str | Path,
+    options: ImportOptions,
+    context: BenchmarkContext,
+    precision: str = FLOAT32,
+    calibrate: str | Path | None = None,
+) -> NetworkSource:
+    """A network before its import, in a precision: in int8 it is an ONNX file below home, which is
+    made first, in a process of its own. Raises InputError for a network that is not there or cannot
+    be had so, SetupError where the quantiser is not installed."""
+    from tunefleet.compiler.frontends.spec import (
+        check_precision,
+        in_floats,
+        is_zoo,
+        network_digest,
+        network_files,
+        network_name,
+        wanted_precision,
+    )
+
+    text = str(spec)
+    if "\0" in text:
+        raise InputError(f"{text!r} is no path", cure="leave out its NUL characters")
+    wanted = wanted_precision(text, precision)
+    if calibrate is not None and wanted != INT8:
+        raise InputError(
+            f"there is nothing to calibrate in {wanted}", cure=f"write --precision {INT8}"
+        )
+    of_products = ""
+    if wanted == INT8:
+        text = _quantised(text, context, calibrate)
+    elif wanted in FLOATS:
+        check_precision(wanted, context.target)
+        text, of_products = in_floats(text), f"-{wanted}"
+        options = replace(options, precision=wanted)
+    name = network_name(text) + of_products
+    given = []
+    for file in options.inputs:
+        path = Path(file.path)
+        kept = _kept(file.path, {path.name: (path, file.content)}, context)
+        given.append(replace(file, path=kept))
+    options = replace(options, inputs=tuple(given))
+    if is_zoo(text):
+        return NetworkSource(text, name, network_digest(text), options)
+    content, files = network_files(text)
+    return NetworkSource(_kept(text, files, context), name, content, options)
+
+
+def _kept(path: str, files: Mapping[str, tuple[Path, str]], context: BenchmarkContext) -> str:
+    """Where something is read from now on, whatever becomes of it, as a path below home: a copy,
+    which consists of `files`. What was made below home is one."""
+    from tunefleet.artifacts.blobs import keep, open_blobs
+
+    home = Home(context.home)
+    own = home.relative(str(Path(path).resolve()))
+    if home.absolute(own) != own:
+        return own
+    name = keep(open_blobs(home.networks), files)
+    return str(Path(home.networks.name, name, Path(next(iter(files))).parts[0]))
+
+
+def _quantised(text: str, context: BenchmarkContext, calibrate: str | Path | None) -> str:
+    from tunefleet.compiler.frontends.spec import in_floats
+    from tunefleet.compiler.quantize import quantized_file
+    from tunefleet.workers.apart import call_apart
+
+    data = None if calibrate is None else Path(calibrate).resolve()
+    folder = context.created(Home(context.home).quantized)
+    plain = in_floats(text)
+    # It keeps the outputs of all layers for each sample: the network's size says nothing of it.
+    return str(call_apart(f"quantising {plain}", quantized_file, plain, data, folder))
 
 
 def job_spec(context: BenchmarkContext, source: NetworkSource, request: SearchRequest) -> JobSpec:

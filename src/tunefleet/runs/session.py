@@ -21,8 +21,13 @@ from tunefleet.errors import StepOrderError
 from tunefleet.runs.context import BenchmarkContext, context_of
 from tunefleet.runs.driver import Pipeline, fleet_of
 from tunefleet.runs.given_inputs import GivenInputs, input_files
-from tunefleet.runs.request import check_policy, check_rounds, search_request, shape_request
-from tunefleet.runs.sources import source_of
+from tunefleet.runs.request import (
+    check_policy,
+    check_rounds,
+    search_request,
+    shape_request,
+    source_of,
+)
 from tunefleet.runs.watching import default_observer
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from tunefleet.runs.request import (
     job_spec,
     search_request,
     shape_request,
+    source_of,
     terms_of,
 )
-from tunefleet.runs.sources import source_of
 from tunefleet.runs.submitting import (
     Leave,
     Submitted,

@@ -9,7 +9,7 @@ from pathlib import Path
 from tunefleet.artifacts.arrays import save_arrays
 from tunefleet.artifacts.weights import weights_path
 from tunefleet.compiler.frontends import network_bytes, network_name
-from tunefleet.compiler.frontends.keeping import named_as_given
+from tunefleet.compiler.frontends.spec import named_as_given
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
 from tunefleet.core.placement import Dataflow, Part
 from tunefleet.core.target import Target

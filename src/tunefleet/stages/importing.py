@@ -19,7 +19,7 @@ from tunefleet.compiler.frontends import (
     temporary_folder,
     wanted_precision,
 )
-from tunefleet.compiler.frontends.keeping import named_as_given
+from tunefleet.compiler.frontends.spec import named_as_given
 from tunefleet.compiler.graph.footprint import footprint, segment_copies
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.ids import digest
@@ -38,7 +38,7 @@ from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.step import Imported, Remark, SegmentInfo, SplitTasks
 from tunefleet.core.target import CudaTarget, Target
 from tunefleet.core.task import WeightedTask
-from tunefleet.stages.place import StepRequest, Workplace
+from tunefleet.stages.place import StepRequest, Workplace, source_here
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.workers.apart import call_apart
 from tunefleet.workers.memory import check_fits, give_back, machine_memory
@@ -272,7 +272,7 @@ def _on_precision(tasked: TaskedNetwork, target: Target) -> tuple[str, ...]:
 def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark, ...]]:
     """The import step: a network is imported and its plain module compiled, in a process of its
     own."""
-    source = place.home.resolved(request.preparation.source)
+    source = source_here(place.home, request.preparation.source)
     objects = place.objects(request.key.owner)
     size = network_bytes(source.spec)
     with objects.draft() as draft:
@@ -309,7 +309,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark,
 
 def run_split(place: Workplace, request: StepRequest) -> tuple[SplitTasks, tuple[Remark, ...]]:
     """The split step: the tasks of a network, and nothing else of it."""
-    source = place.home.resolved(request.preparation.source)
+    source = source_here(place.home, request.preparation.source)
     target = request.preparation.target
     with scratch_folder("tasks") as folder:
         tasked = tasked_network(source.spec, target, Path(folder), source.options)

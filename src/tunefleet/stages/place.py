@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeVar
 
-from tunefleet.artifacts.blobs import Blobs, open_blobs
+from tunefleet.artifacts.blobs import Blobs, is_blob, open_blobs
 from tunefleet.core.device import THIS_MACHINE, DeviceSpec
 from tunefleet.core.events import Event
 from tunefleet.core.home import Home
+from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import Job
 from tunefleet.core.known import KnownPrograms
 from tunefleet.core.network import Footprint
@@ -170,6 +172,17 @@ class StageContext(Workplace):
 def objects_of(home: Home, owner: str) -> Blobs:
     """The objects of a preparation or a run below a home."""
     return _blobs(str(home.objects / owner))
+
+
+def source_here(home: Home, source: NetworkSource) -> NetworkSource:
+    """A network before its import, with its files where they lie here. Raises LostBlobError for one
+    that was kept by its content, and is gone or damaged."""
+    for path in (source.spec, *(file.path for file in source.options.inputs)):
+        folder, name, *_ = (*Path(path).parts, "")
+        # Names that earlier versions gave are no blobs', and say less.
+        if folder == home.networks.name and is_blob(name):
+            open_blobs(home.networks).path(name)
+    return home.resolved(source)
 
 
 @lru_cache(maxsize=64)

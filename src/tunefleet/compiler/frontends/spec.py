@@ -8,14 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
 from tunefleet.core.precision import BF16, FLOAT16, FLOAT32, FLOATS, FP16, PRECISIONS
 from tunefleet.core.printing import quoted
 from tunefleet.core.target import TENSOR_CORES, CudaTarget, Target
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, JobError
 from tunefleet.system.files import check_archive, check_regular
 from tunefleet.system.parsing import parsed
 from tunefleet.zoo.registry import content_key
@@ -40,6 +42,11 @@ _KINDS = (
     f"an {ONNX_SUFFIX}, {TORCH_SUFFIX}, {TFLITE_SUFFIX} or {KERAS_SUFFIX} file, "
     f"a SavedModel or Hugging Face folder or {PREFIX}NAME"
 )
+#: Where a copy lies, as errors name it, which may leave out the beginning of a long path; homes of
+#: earlier versions have half as many digits.
+_KEPT = re.compile(r"[^\s']*networks/[0-9a-f]{32}(?:[0-9a-f]{32})?/")
+#: A file with its size, the time of its last change and its number.
+_State = tuple[Path, int, int, int]
 
 
 def is_zoo(spec: str | os.PathLike[str]) -> bool:
@@ -150,22 +157,61 @@ def network_digest(spec: str | os.PathLike[str]) -> str:
     """
     if is_zoo(spec):
         return hashlib.sha256(content_key(zoo_spec(spec)).encode()).hexdigest()
-    parts = []
-    for part in network_parts(source_path(spec)):
-        state = part.stat()
-        parts.append((part, state.st_size, state.st_mtime_ns, state.st_ino))
-    return _digest_of(tuple(parts))
+    return _digests_of(_states(network_parts(source_path(spec))))[0]
 
 
-@lru_cache(maxsize=8)
-def _digest_of(parts: tuple[tuple[Path, int, int, int], ...]) -> str:
-    """The SHA-256 of files, which are read once as long as their sizes and times stay."""
-    digest = hashlib.sha256()
+def network_files(spec: str | os.PathLike[str]) -> tuple[str, dict[str, tuple[Path, str]]]:
+    """The digest of a network's file or folder, and what a copy of it consists of: files by their
+    paths in it, each with its SHA-256. The first begins with the name of the file or folder."""
+    path = source_path(spec)
+    parts = network_parts(path)
+    content, digests = _digests_of(_states(parts))
+    files = dict(zip(parts, digests, strict=True))
+    if not path.is_dir():
+        base = path.parent.resolve()
+        places = [path.name, *(str(part.relative_to(base)) for part in parts[1:])]
+        return content, dict(zip(places, files.items(), strict=True))
+    for part in path.glob("*.json"):
+        # What a link leads to may be no part of the model.
+        if part.is_file() and not part.is_symlink() and part not in files:
+            files[part] = _digests_of(_states([part]))[0]
+    folder = path.resolve().name
+    return content, {
+        str(Path(folder, part.relative_to(path))): (part, own) for part, own in files.items()
+    }
+
+
+def _states(parts: Sequence[Path]) -> tuple[_State, ...]:
+    states = [(part, part.stat()) for part in parts]
+    return tuple((part, s.st_size, s.st_mtime_ns, s.st_ino) for part, s in states)
+
+
+@lru_cache(maxsize=64)
+def _digests_of(parts: tuple[_State, ...]) -> tuple[str, tuple[str, ...]]:
+    """The SHA-256 of files together, and of each. They are read once as long as their sizes and
+    times stay."""
+    together, each = hashlib.sha256(), list[str]()
     for part, *_ in parts:
+        own = hashlib.sha256() if each else together  # the same for the first one
         with part.open("rb") as file:
             while block := file.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
+                together.update(block)
+                if own is not together:
+                    own.update(block)
+        each.append(own.hexdigest())
+    return together.hexdigest(), tuple(each)
+
+
+@contextmanager
+def named_as_given() -> Iterator[None]:
+    """Errors name a network that is kept by the name of its file, as its user knows it."""
+    try:
+        yield
+    except (InputError, JobError) as error:
+        what, cure = (_KEPT.sub("", text) for text in (error.what, error.cure))
+        if what == error.what:
+            raise
+        raise type(error)(what, cure=cure) from error
 
 
 def network_bytes(spec: str | os.PathLike[str]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -13,16 +15,18 @@ import pytest
 from tests.fleet.jobs import SETTINGS
 from tests.networks import write_small
 from tests.runs.served import served
+from tests.store.values import make_spec
 from tunefleet import BenchmarkContext, tune
-from tunefleet.compiler.frontends.keeping import kept_network, named_as_given
-from tunefleet.compiler.frontends.spec import network_digest
+from tunefleet.artifacts.blobs import LostBlobError
+from tunefleet.compiler.frontends.spec import named_as_given, network_digest, network_files
 from tunefleet.core.home import Home
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions, InputFile
 from tunefleet.core.job import JobState
 from tunefleet.errors import InputError
 from tunefleet.runs.disk import disk_usage, prune
-from tunefleet.runs.sources import source_of
+from tunefleet.runs.request import source_of
 from tunefleet.runs.submitting import server_of
+from tunefleet.stages.place import source_here
 from tunefleet.store import each_job, open_store
 
 
@@ -72,27 +76,78 @@ def test_names_and_digests_are_those_of_the_original(
     assert source.content == network_digest(home.resolved(source).spec)
 
 
-def test_a_folder_is_kept_with_its_weights_and_configurations(tmp_path: Path) -> None:
+def test_a_folder_is_kept_with_its_weights_and_configurations(
+    tmp_path: Path, home: Home, context: BenchmarkContext
+) -> None:
     folder = tmp_path / "bert"
     (folder / "more").mkdir(parents=True)
     for name in ("config.json", "model.safetensors", "generation_config.json", "more/x.json"):
         (folder / name).write_text(f"{{}} of {name}")
     (tmp_path / "secret").write_text("of its user")
     (folder / "vocab.json").symlink_to(tmp_path / "secret")
-    kept = kept_network(folder, network_digest(folder), lambda: tmp_path)
+    source = source_of(folder, DEFAULT_IMPORT, context)
+    kept = Path(home.resolved(source).spec)
     assert {"config.json", "model.safetensors", "generation_config.json"} == {
         path.name for path in kept.iterdir()
     }
+    assert ("bert", source.content) == (kept.name, network_digest(kept))
 
 
-def test_a_network_that_changes_while_it_is_read_is_refused(network: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="was changed while it was read"):
-        kept_network(network, "0" * 64, lambda: tmp_path)
-    assert list(tmp_path.glob("*/net.onnx")) == []
+def test_weights_beside_a_file_are_kept_with_it(
+    tmp_path: Path, network: Path, home: Home, context: BenchmarkContext
+) -> None:
+    import onnx
+
+    (tmp_path / "apart" / "weights").mkdir(parents=True)
+    apart = tmp_path / "apart" / "net.onnx"
+    onnx.save(
+        onnx.load(network),
+        apart,
+        save_as_external_data=True,
+        location="weights/w.data",
+        size_threshold=0,
+    )
+    source = source_of(apart, DEFAULT_IMPORT, context)
+    kept = Path(home.resolved(source).spec)
+    assert {"net.onnx", "weights/w.data"} == set(network_files(kept)[1])
+    assert source.content == network_digest(kept)
 
 
-def test_an_error_names_a_network_as_its_user_does(home: Home) -> None:
-    place = home.networks / ("0" * 32) / "net.onnx"
+def test_what_was_kept_and_is_damaged_is_not_read(
+    network: Path, home: Home, context: BenchmarkContext
+) -> None:
+    source = source_of(network, DEFAULT_IMPORT, context)
+    assert source_here(home, source) == home.resolved(source)
+    Path(home.resolved(source).spec).write_bytes(b"damaged")
+    with pytest.raises(LostBlobError, match="was damaged"):
+        source_here(home, source)
+
+
+def test_what_an_earlier_version_kept_is_read_and_removed_with_its_job(
+    network: Path, home: Home, context: BenchmarkContext
+) -> None:
+    """Its names have half as many digits, and are those of no blobs."""
+    place = home.networks / ("0123456789abcdef" * 2)
+    place.mkdir(parents=True)
+    kept = Path(shutil.copy(network, place))
+    os.utime(place, (1.0, 1.0))
+    before = replace(
+        source_of(network, DEFAULT_IMPORT, context), spec=f"networks/{place.name}/net.onnx"
+    )
+    assert str(kept) == source_here(home, before).spec
+    spec = replace(make_spec("before"), source=before)
+    with closing(open_store(home.root)) as store:
+        store.jobs.open(spec, job_id="before", now=1.0)
+        prune(home.root)
+        assert network.read_bytes() == kept.read_bytes()
+        store.jobs.finish("before", JobState.FAILED, {})
+    prune(home.root)
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("digits", [32, 64])
+def test_an_error_names_a_network_as_its_user_does(home: Home, digits: int) -> None:
+    place = home.networks / ("0" * digits) / "net.onnx"
     with (
         pytest.raises(InputError, match=r"^net\.onnx has no free dimension n; give") as e,
         named_as_given(),
