@@ -167,6 +167,7 @@ if __name__ == "__main__":
     made = common.parser("Measurements alone and beside builds.")
     made.add_argument("--programs", type=int, default=50)
     made.add_argument("--rounds", type=int, default=8)
+    made.add_argument("--command-rounds", type=int, default=3, help="rounds of two commands")
     made.add_argument("--host-core", type=int, default=0)
     made.add_argument("--device-core", type=int, default=1)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

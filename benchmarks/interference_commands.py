@@ -1,7 +1,8 @@
 """Two commands of two terminals in one home: do they measure beside each other?
 
-The same search runs alone, alone again, and together with another one that has the same cores.
-It selects at random, by its seed, so that all three measure the same programs.
+The same search runs alone, alone again, and together with another one that has the same cores, in
+turn. It selects at random, by its seed, so that all of them measure the same programs. A program's
+figure in a mode is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import common
+from tunefleet.core.statistics import median
 
 #: Seeds of the search that is compared, and of the one beside it.
 SEED, OTHER = 1, 2
+MODES = ("alone", "again", "together")
 
 
 def compared(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.Check]]:
     """The figures, and what is checked of them."""
-    network, trials = ("zoo:tiny_cnn", 24) if options.quick else ("zoo:squeezenet", 256)
+    network, trials, rounds = (
+        ("zoo:tiny_cnn", 24, 1) if options.quick else ("zoo:squeezenet", 96, options.command_rounds)
+    )
 
     def command(home: Path, seed: int) -> subprocess.Popen[str]:
         of_search = f"--cost-model random --pretrained none --no-transfer --seed {seed} --batch 8"
@@ -35,27 +40,35 @@ def compared(options: argparse.Namespace) -> tuple[dict[str, Any], list[common.C
             text=True,
         )
 
-    latencies: dict[str, dict[tuple[str, str], float]] = {}
+    of_rounds: dict[str, list[dict[tuple[str, str], float]]] = {mode: [] for mode in MODES}
+    profiles = any_stage = 0
     with tempfile.TemporaryDirectory() as folder:
-        for mode in ("alone", "again", "together"):
-            home = Path(folder, mode)
-            seeds = (SEED, OTHER) if mode == "together" else (SEED,)
-            commands = [command(home, seed) for seed in seeds]
-            for each in commands:
-                errors = each.communicate()[1]
-                if each.returncode:
-                    raise SystemExit(f"{mode}: {errors}")
-            latencies[mode] = measured(home, SEED)
-            print(f"{mode}: {len(latencies[mode])} programs measured", flush=True)
-        profiles, any_stage = overlaps(Path(folder, "together"))
-    same = set.intersection(*(set(of) for of in latencies.values()))
+        for number in range(rounds):
+            for mode in MODES[number % len(MODES) :] + MODES[: number % len(MODES)]:
+                home = Path(folder, f"{mode}{number}")
+                seeds = (SEED, OTHER) if mode == "together" else (SEED,)
+                commands = [command(home, seed) for seed in seeds]
+                for each in commands:
+                    errors = each.communicate()[1]
+                    if each.returncode:
+                        raise SystemExit(f"{mode}: {errors}")
+                of_rounds[mode].append(measured(home, SEED))
+                print(f"{mode}: {len(of_rounds[mode][-1])} programs measured", flush=True)
+                if mode == "together":
+                    beside = overlaps(home)
+                    profiles, any_stage = profiles + beside[0], any_stage + beside[1]
+    same = set.intersection(*(set(found) for of in of_rounds.values() for found in of))
+    latencies = {
+        mode: {key: median([found[key] for found in of]) for key in same}
+        for mode, of in of_rounds.items()
+    }
     shifts = {
         mode: sorted(abs(latencies[mode][key] / latencies["alone"][key] - 1) for key in same)
         for mode in ("again", "together")
     }
     medians = {mode: of[len(of) // 2] if of else 0.0 for mode, of in shifts.items()}
     figures = {
-        "network": network, "trials": trials, "programs_of_all_three": len(same),
+        "network": network, "trials": trials, "rounds": rounds, "programs_of_all_three": len(same),
         "profile_stages_beside_each_other": profiles,
         "profile_stages_beside_any_stage": any_stage,
         "again_shift": medians["again"], "together_shift": medians["together"],

@@ -58,8 +58,8 @@ def measured(name: str, records: Path, folder: Path, trials: int) -> dict[str, A
     """A network's searches, then its builds."""
     network, of_others = f"zoo:{name}", known_tasks(records)
     tuned, tune_s = command(
-        records, "tune", network, "--trials", str(trials), "--threads", "1", "--first-batch", "2",
-        "--batch", "4", "--quiet",
+        records, "tune", network, "--trials-per-task", str(trials), "--threads", "1",
+        "--first-batch", str(trials), "--quiet",
     )  # fmt: skip
     home = folder / name.replace("?", "-").replace("=", "-")
     _, bring_s = command(home, "records", "import", str(records), "--threads", "1")
@@ -118,5 +118,5 @@ def main(options: argparse.Namespace) -> int:
 if __name__ == "__main__":
     parser = common.parser(__doc__ or "")
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
-    parser.add_argument("--trials", type=int, default=40, help="trials of each network's search")
+    parser.add_argument("--trials", type=int, default=4, help="trials of each task")
     common.run(main, parser)

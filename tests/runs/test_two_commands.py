@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tunefleet.core.stage import StageKind
+from tunefleet.runs.context import BenchmarkContext
 from tunefleet.store import open_store
 
 pytestmark = [pytest.mark.tvm, pytest.mark.slow]
@@ -51,3 +52,26 @@ def test_no_stage_of_one_command_runs_while_the_other_measures(tmp_path: Path) -
         and two.started_at < one.ended_at
     ]
     assert overlaps == []
+
+
+_BEGINNING = """
+import multiprocessing.forkserver as forkserver, os, sys
+from pathlib import Path
+from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.driver import fleet_of
+before = os.sched_getaffinity(0)
+fleet = fleet_of(BenchmarkContext(threads=1, home=Path(sys.argv[1])))
+print(*os.sched_getaffinity(forkserver._forkserver._forkserver_pid))
+assert os.sched_getaffinity(0) == before
+fleet.close()
+"""
+
+
+def test_a_command_begins_on_the_cores_of_its_host(tmp_path: Path) -> None:
+    """It loads compilers for seconds, before it has a lease."""
+    host = BenchmarkContext(threads=1, home=tmp_path).layout.host_cores
+    began = subprocess.run(
+        [sys.executable, "-c", _BEGINNING, str(tmp_path)], capture_output=True, text=True
+    )
+    assert began.returncode == 0, began.stderr
+    assert {int(core) for core in began.stdout.split()} == set(host)

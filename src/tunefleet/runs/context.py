@@ -183,12 +183,20 @@ class BenchmarkContext:
     @property
     def layout(self) -> MachineLayout:
         """Where this machine builds and measures; raises InputError for cores it has not."""
+        return self._layout_for(self.target.threads if self.is_here else None)
+
+    @property
+    def likely_layout(self) -> MachineLayout:
+        """The layout, known without the compiler: another one where the target names its
+        threads."""
+        return self._layout_for(self.threads if self.is_here else None)
+
+    def _layout_for(self, threads: int | None) -> MachineLayout:
         if not self.is_here and not self.device_cores:
             # It only sends, and runs the source framework once: it need not be kept free, and
             # hosts build on cores of all kinds.
             cores = self.host_cores or processor.cpu_info().granted
             return self._choice(None, cores, cores).layout
-        threads = self.target.threads if self.is_here else None
         return self._choice(threads, self.host_cores, self.device_cores).layout
 
     def _choice(

@@ -55,13 +55,16 @@ if TYPE_CHECKING:
 def fleet_of(*contexts: BenchmarkContext) -> LocalFleet:
     """What runs the stages and steps of the networks of contexts, with the cores of the one that
     measures on this machine's processor."""
+    from tunefleet.workers.machine import kept_on
     from tunefleet.workers.pool import start_server
 
-    start_server()  # both processes need seconds to load the compiler
-    from tunefleet.fleet.local import LocalFleet
-
     first = max(contexts, key=lambda context: context.is_here)
-    fleet = LocalFleet(first.layout, first.home, first.devices, here=first.is_here)
+    # Another command may measure on the device's cores meanwhile.
+    with kept_on(first.likely_layout.host_cores):
+        start_server()  # both processes need seconds to load the compiler
+        from tunefleet.fleet.local import LocalFleet
+
+        fleet = LocalFleet(first.layout, first.home, first.devices, here=first.is_here)
     for context in contexts:
         fleet.add(context.devices, here=context.is_here)
     return fleet

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import os
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,17 @@ from tunefleet.workers.pool import WorkerConfig, WorkerPool
 _SMALL_GIB = 1.0
 
 
+@contextmanager
+def kept_on(cores: Collection[int]) -> Iterator[None]:
+    """This thread, with all that it starts, runs on these cores within the block."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 class Machine:
     """Pools of warm workers, for jobs of any target. `scratch` holds libraries on their way from
     build to profile.
@@ -33,8 +45,7 @@ class Machine:
         # A program that takes more than there is would end other processes than its worker.
         self._most_gib = machine_memory().total / 2**30
         with ExitStack() as opening:
-            opening.callback(os.sched_setaffinity, 0, os.sched_getaffinity(0))
-            os.sched_setaffinity(0, layout.host_cores)
+            opening.enter_context(kept_on(layout.host_cores))
             self.scratch = Path(opening.enter_context(scratch_folder("machine")))
             self._make_pools(opening)
             self._open = opening.pop_all()
