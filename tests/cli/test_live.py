@@ -234,6 +234,14 @@ def test_a_log_says_the_time_left_of_the_whole_command() -> None:
     )
 
 
+def test_what_is_judged_is_measured_before_it_is_published() -> None:
+    opened = JobOpened(JOB, False, Budget(seconds=60), 0.0, is_judged=True)
+    progress, now = after([opened, PhaseStarted("measure")])
+    assert phase_line(progress, now).startswith("phase 7 of 8: measure")
+    progress.absorb(PhaseStarted("publish"), now)
+    assert phase_line(progress, now).startswith("phase 8 of 8: publish")
+
+
 def test_the_panel_counts_tuning_only() -> None:
     known = Forecast({phase: 10.0 for phase in PHASES if phase != "tune"})
     opened = JobOpened(JOB, False, Budget(seconds=60), 0.0, known)

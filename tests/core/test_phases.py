@@ -4,6 +4,7 @@ import pytest
 
 from tunefleet.core.budget import Budget
 from tunefleet.core.phases import (
+    JUDGED_PHASES,
     PHASE_OF,
     PHASES,
     Forecast,
@@ -84,6 +85,12 @@ def test_the_command_is_over_when_all_phases_are(
     expected: float, phase: str, in_phase_s: float
 ) -> None:
     assert command_left_s(phase, in_phase_s, 60.0, STEPS) == expected
+
+
+def test_a_delivery_that_is_judged_is_measured_before_it_is_published() -> None:
+    assert command_left_s("measure", 4.0, 60.0, STEPS, JUDGED_PHASES) == 16.0
+    assert command_left_s("publish", 4.0, 60.0, STEPS, JUDGED_PHASES) == 6.0
+    assert {*PHASES} == {*JUDGED_PHASES}
 
 
 def test_a_phase_of_which_nothing_is_known_leaves_the_time_unknown() -> None:

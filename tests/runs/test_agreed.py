@@ -11,7 +11,8 @@ import pytest
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session, tune
 from tunefleet.core.agreement import AgreementOutcome
-from tunefleet.core.events import Note
+from tunefleet.core.events import JobOpened, Note, PhaseStarted
+from tunefleet.core.phases import JUDGED_PHASES
 from tunefleet.core.result import RunResult
 from tunefleet.core.statistics import median
 from tunefleet.core.step import Comparison, StepKind
@@ -117,6 +118,9 @@ def test_a_search_goes_on_where_only_its_estimate_is_low_enough(
     notes = [event.text for event in events if isinstance(event, Note)]
     assert "measured: an inference takes 2 times as long as agreed; the search goes on" in notes
     assert (ran.count(StepKind.PUBLISH), ran[-1]) == (1, StepKind.PUBLISH)
+    assert [event.is_judged for event in events if isinstance(event, JobOpened)] == [True]
+    phases = [event.name for event in events if isinstance(event, PhaseStarted)]
+    assert JUDGED_PHASES[-2:] == (*phases[-2:],)
     assert result.agreement is not None
     if ran.count(StepKind.COMPILE) == 1:  # what else was found was no better
         assert (result.stopped, result.trials) == ("all 40 trials are done", 40)

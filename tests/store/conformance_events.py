@@ -38,7 +38,7 @@ STEP = StageKey("job", "", 0, StepKind.IMPORT)
 #: As they are kept: without programs and results.
 KEPT: list[Event] = [
     PhaseStarted("import"),
-    JobOpened("job", True, Budget(trials=3), 1.5, Forecast({"import": 2.0}, None, 0.5)),
+    JobOpened("job", True, Budget(trials=3), 1.5, Forecast({"import": 2.0}, None, 0.5), True),
     Prepared(99.5),
     JobHeld("cores 0-1 are used by job 3f2a of ann"),
     JobContinued(),

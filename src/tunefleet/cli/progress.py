@@ -25,7 +25,9 @@ from tunefleet.core.events import (
     StageStarted,
 )
 from tunefleet.core.phases import (
+    JUDGED_PHASES,
     NO_FORECAST,
+    PHASES,
     TUNE,
     Forecast,
     TuningClock,
@@ -87,6 +89,7 @@ class Progress:
     history: list[float] = field(default_factory=list)
     notes: deque[Note] = field(default_factory=lambda: deque(maxlen=NOTES))
     forecast: Forecast = NO_FORECAST
+    phases: tuple[str, ...] = PHASES
     _clock: TuningClock = field(default_factory=TuningClock)
     _phase_began: float = 0.0
     _first: tuple[float, int] | None = None
@@ -99,6 +102,7 @@ class Progress:
             case JobOpened():
                 self.job_id, self.resumed, self.budget = event.job_id, event.resumed, event.budget
                 self.forecast = event.forecast
+                self.phases = JUDGED_PHASES if event.is_judged else PHASES
                 self._clock = TuningClock(event.elapsed_s)
             case Prepared():
                 self.peak_gflops = event.peak_gflops
@@ -255,7 +259,8 @@ class Progress:
     def left_s(self, now: float) -> float | None:
         """Time to the end of the command, or None while a phase to come is unknown."""
         tuning_s = self.tuning_left_s(now)
-        return command_left_s(self.phase, self.in_phase_s(now), tuning_s, self.forecast.seconds)
+        in_phase_s, seconds = self.in_phase_s(now), self.forecast.seconds
+        return command_left_s(self.phase, in_phase_s, tuning_s, seconds, self.phases)
 
     def ranked(self) -> list[LaneUpdated]:
         """Tasks by their share of the network's latency; those without one by FLOPs, last."""

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tunefleet.cli.progress import TREND_ROUNDS, Progress, Running
 from tunefleet.core.events import LaneUpdated
-from tunefleet.core.phases import PHASES, TUNE
+from tunefleet.core.phases import TUNE
 from tunefleet.core.stage import STAGE_ORDER
 from tunefleet.report.grid import Grid
 from tunefleet.report.units import (
@@ -178,9 +178,10 @@ class Panel:
 
 def phase_text(progress: Progress) -> str:
     """`3 of 8: tune`."""
-    if progress.phase not in PHASES:
+    phases = progress.phases
+    if progress.phase not in phases:
         return progress.phase or "starting"
-    return f"{PHASES.index(progress.phase) + 1} of {len(PHASES)}: {progress.phase}"
+    return f"{phases.index(progress.phase) + 1} of {len(phases)}: {progress.phase}"
 
 
 def phase_time(progress: Progress, now: float) -> str:

@@ -14,14 +14,15 @@ from tunefleet.core.task import WeightedTask
 
 @dataclass(frozen=True, slots=True)
 class PhaseStarted:
-    """One of `phases.PHASES`."""
+    """One of `phases.PHASES`, in the order of these or of `phases.JUDGED_PHASES`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobOpened:
-    """`elapsed_s` is how long earlier processes tuned it for."""
+    """`elapsed_s` is how long earlier processes tuned it for; `is_judged`: what it delivers is
+    measured before it is published."""
 
     job_id: str
     resumed: bool
@@ -29,6 +30,7 @@ class JobOpened:
     elapsed_s: float
     forecast: Forecast = NO_FORECAST
 
+    is_judged: bool = False
 
 @dataclass(frozen=True, slots=True)
 class Prepared:

@@ -21,6 +21,8 @@ from tunefleet.core.task import WeightedTask
 TUNE = "tune"
 #: In the order of a run.
 PHASES = ("import", "check", TUNE, "verify winners", "compile", "verify", "publish", "measure")
+#: In the order of a run whose delivery is judged before it is published.
+JUDGED_PHASES = (*PHASES[:-2], "measure", "publish")
 #: The phase that a user sees of each step.
 PHASE_OF = {
     StepKind.SPLIT: "import",
@@ -121,16 +123,20 @@ def tuning_left_s(
 
 
 def command_left_s(
-    phase: str, in_phase_s: float, tuning_s: float | None, seconds: Mapping[str, float]
+    phase: str,
+    in_phase_s: float,
+    tuning_s: float | None,
+    seconds: Mapping[str, float],
+    phases: Sequence[str] = PHASES,
 ) -> float | None:
     """Seconds to the end of the whole command, or None where an open phase is unknown.
 
     `in_phase_s` is how long `phase` has run, `tuning_s` what tuning still takes, and `seconds` what
-    the other phases took in earlier runs. Before the first phase `phase` is "".
+    the other `phases` took in earlier runs. Before the first phase `phase` is "".
     """
-    at = PHASES.index(phase) if phase in PHASES else -1
+    at = phases.index(phase) if phase in phases else -1
     total = 0.0
-    for number, name in enumerate(PHASES[max(0, at) :], max(0, at)):
+    for number, name in enumerate(phases[max(0, at) :], max(0, at)):
         whole = tuning_s if name == TUNE else seconds.get(name)
         if whole is None:
             return None

@@ -186,8 +186,8 @@ class Pipeline:
                 self._observer(Note(f"what is agreed cannot be met: {why}", warning=True))
 
     def _opened(self, job: Job, budget: Budget) -> None:
-        event = JobOpened(job.job_id, self.run.is_resumed, budget, job.elapsed_s, self._forecast)
-        self._observer(event)
+        how_far = (self.run.is_resumed, budget, job.elapsed_s, self._forecast)
+        self._observer(JobOpened(job.job_id, *how_far, self.run.plan.judges))
 
     def _observer(self, event: Event) -> None:
         """Keep an event of the job and log it, and tell whoever watches here. From any thread."""
