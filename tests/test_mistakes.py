@@ -3,13 +3,17 @@ fault or as nothing."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.networks import write_small
 from tunefleet import BenchmarkContext, Session
+from tunefleet.runs.submitting import server_of
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 from mistakes_bugs import BUGS, faults_of, run, with_bug
@@ -57,6 +61,34 @@ def test_a_bug_in_the_search_of_a_home_with_records_is_no_end_of_it(tmp_path: Pa
         session.from_network(tmp_path / "small.onnx").autotune(trials=8)
     again = [*TUNE, "--seed", "7"]
     ends_as_ours("search/selection.py", "select", "ValueError of unpacking", again, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_bug_in_one_job_is_no_end_of_its_server(tmp_path: Path) -> None:
+    source, home = tmp_path / "source", tmp_path / "home"
+    only_in_one = "if self.name == 'bad': name_that_is_not_there"
+    with_bug(source, "runs/driver.py", "_complete", only_in_one)
+    environment = {**os.environ, "PYTHONPATH": str(source), "TUNEFLEET_HOME": str(home)}
+    server = subprocess.Popen([sys.executable, "-m", "tunefleet", "serve"], env=environment)
+    try:
+        for name, width in (("bad", 8), ("good", 4)):
+            write_small(tmp_path / f"{name}.onnx", width)
+        while server_of(home) is None:
+            assert server.poll() is None
+            time.sleep(0.1)
+        tune = ["--trials", "2", "--threads", "1", "--quiet"]
+        bad = run(source, home, ["tune", "bad.onnx", *tune], 240)
+        assert faults_of(bad, 240) == [], bad.said
+        assert "NameError" in bad.written
+        assert "runs/driver.py" in bad.written
+        good = run(source, home, ["tune", "good.onnx", *tune], 240)
+        assert good.code == 0, good.said
+        asked = server_of(home)
+        assert asked is not None
+        assert server.pid == asked.pid
+    finally:
+        server.terminate()
+        server.wait()
 
 
 #: Where a frontend meets what users bring, and would otherwise go on without it.

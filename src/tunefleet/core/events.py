@@ -10,6 +10,7 @@ from tunefleet.core.phases import NO_FORECAST, Forecast
 from tunefleet.core.stage import StageKey, StageRun
 from tunefleet.core.step import StepSpan
 from tunefleet.core.task import WeightedTask
+from tunefleet.errors import InternalError
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,8 @@ class JobOpened:
     budget: Budget
     elapsed_s: float
     forecast: Forecast = NO_FORECAST
-
     is_judged: bool = False
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -69,15 +70,17 @@ class JobContinued:
 @dataclass(frozen=True, slots=True)
 class JobEnded:
     """The last event of a network's run; `error` is the one line of one that failed, `kind` the
-    name of its class."""
+    name of its class, `details` the traceback of a bug."""
 
     error: str = ""
     kind: str = ""
+    details: str = ""
 
 
 def ended_by(error: Exception) -> JobEnded:
     """The end of a run that failed."""
-    return JobEnded(str(error) or type(error).__name__, type(error).__name__)
+    details = error.details if isinstance(error, InternalError) else ""
+    return JobEnded(str(error) or type(error).__name__, type(error).__name__, details)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from tunefleet.core.events import (
 )
 from tunefleet.core.stage import ProfileResult, StageKey, StageRun
 from tunefleet.core.step import StepRun
-from tunefleet.errors import TunefleetError
+from tunefleet.errors import judged
 from tunefleet.fleet.clock import now
 from tunefleet.fleet.executor import Assignment, Executor, Report
 from tunefleet.fleet.live import Ending, Live
@@ -172,8 +172,8 @@ class Shell:
         try:
             for executor in self._needed(self, request):
                 self.join(executor)
-        except TunefleetError as error:
-            self._errors[request.job_id] = error
+        except Exception as raised:
+            error = self._errors[request.job_id] = judged(raised)
             self._finished(values.FinishJob(request.job_id, values.JobEnd.FAILED, str(error)))
         else:
             self._handle(values.JobSubmitted(now(), request))

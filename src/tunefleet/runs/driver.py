@@ -30,7 +30,7 @@ from tunefleet.core.step import (
     StepKind,
 )
 from tunefleet.core.task import WeightedTask
-from tunefleet.errors import JobError, StoreBusyError, TunefleetError
+from tunefleet.errors import JobError, StoreBusyError, TunefleetError, judged
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.forecast import forecast_of
 from tunefleet.runs.judging import closing_summary, why_impossible, with_agreement
@@ -243,6 +243,12 @@ class Pipeline:
 
     def ended(self, ending: Ending) -> Sequence[Live]:
         """A part that was submitted has ended: what follows it."""
+        try:
+            return self._after(ending)
+        except Exception as error:  # of this job; others go on
+            return self._fail(judged(error))
+
+    def _after(self, ending: Ending) -> Sequence[Live]:
         self._again = frozenset()
         if ending.end is JobEnd.DONE:
             return self._next()
@@ -272,8 +278,8 @@ class Pipeline:
                 case CloseJob(state, reason, cure):
                     self._close_job(state, reason, proven=True)
                     return self._fail(JobError(f"{self.name}: {reason}", cure=cure))
-        except TunefleetError as error:  # of this job; others go on
-            return self._fail(error)
+        except Exception as error:  # of this job; others go on
+            return self._fail(judged(error))
         return ()
 
     def _complete(self) -> None:

@@ -24,7 +24,7 @@ from tunefleet.core.job import Evaluated, Job, JobKind, JobSpec, JobState, JobTe
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.result import Evaluation, RunResult
 from tunefleet.core.settings import MeasureSettings, TuneSettings
-from tunefleet.errors import JobError, TunefleetError
+from tunefleet.errors import JobError, TunefleetError, judged
 from tunefleet.fleet.leases import Leases
 from tunefleet.report.result import read_evaluation
 from tunefleet.runs.context import BenchmarkContext
@@ -151,10 +151,13 @@ def _done(store: Store, job: Job, home: Path, watch: Callable[[Event], None]) ->
 
     try:
         answer = _called(job.spec, home, lambda text: keep(Note(text)))
-    except TunefleetError as error:
+    except Exception as raised:
+        error = judged(raised)
         store.jobs.finish(job.job_id, JobState.FAILED, {"stopped": str(error)})
         keep(ended_by(error))
-        raise
+        if error is raised:
+            raise
+        raise error from raised
     cancelled = store.coordination.wanted(job.job_id) is ControlRequest.CANCEL
     store.jobs.finish(job.job_id, JobState.CANCELLED if cancelled else JobState.SUCCEEDED, answer)
     keep(JobEnded())

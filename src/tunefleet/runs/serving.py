@@ -12,7 +12,7 @@ from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import Event, ended_by
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job, JobState
-from tunefleet.errors import StoreBusyError, TunefleetError
+from tunefleet.errors import StoreBusyError, TunefleetError, judged
 from tunefleet.fleet.leases import jobs_held
 from tunefleet.fleet.server_socket import ServerReply, ServerRequest, ServerSocket
 from tunefleet.runs.context import BenchmarkContext
@@ -132,7 +132,8 @@ class Server:
         except StoreBusyError:  # the command that asked for it does it
             self._forget(job.job_id)
             return None
-        except TunefleetError as error:
+        except Exception as raised:  # of this job; others go on
+            error = judged(raised)
             self._forget(job.job_id)
             self._failed.add(job.job_id)
             self._say(f"{told} cannot go on: {error}")

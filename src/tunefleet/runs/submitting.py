@@ -16,7 +16,7 @@ from tunefleet.core.events import JobEnded, Observer
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job, JobSpec
 from tunefleet.core.result import RunResult
-from tunefleet.errors import JobError, SetupError, TunefleetError, error_named
+from tunefleet.errors import InternalError, JobError, SetupError, TunefleetError, error_named
 from tunefleet.fleet.server_socket import ServerReply, ServerRequest, ask
 from tunefleet.report.result import read_result
 from tunefleet.runs.context import BenchmarkContext
@@ -124,8 +124,15 @@ def follow(home: Path, store: Store, jobs: Mapping[str, Submitted]) -> dict[str,
 def outcome_of(store: Store, job_id: str, ended: JobEnded) -> RunResult | TunefleetError:
     """What became of a job that has ended: its result, or the error that ended it."""
     if ended.error:
-        return error_named(ended.kind)(ended.error)
+        return _error_of(ended)
     return read_result(store.jobs.summary(job_id) or {}, f"job {job_id[:8]}")
+
+
+def _error_of(ended: JobEnded) -> TunefleetError:
+    error = error_named(ended.kind)(ended.error)
+    if isinstance(error, InternalError):
+        error.details = ended.details  # of the process where it happened
+    return error
 
 
 def done_by_server(
@@ -143,7 +150,7 @@ def done_by_server(
         stop_jobs(store, jobs)
         raise
     if ended.error:
-        raise error_named(ended.kind)(ended.error)
+        raise _error_of(ended)
     return dict(store.jobs.summary(job_id) or {})
 
 

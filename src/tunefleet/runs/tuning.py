@@ -266,6 +266,8 @@ def _served(
             if outcome.job:
                 came = outcome_of(store, outcome.job, ended[outcome.job])
                 failed = came if isinstance(came, TunefleetError) else None
+                if isinstance(came, InternalError):
+                    raise came
                 result = came if isinstance(came, RunResult) else None
                 outcomes[index] = replace(outcome, result=result, error=failed)
     finally:
