@@ -16,7 +16,7 @@ import pytest
 from tests.fleet.jobs import SETTINGS
 from tests.networks import write_small
 from tests.store.values import make_spec
-from tunefleet import BenchmarkContext, tune
+from tunefleet import BenchmarkContext, Session, build, tune
 from tunefleet.core.job import BESIDE_OTHERS
 from tunefleet.core.stage import StageKind, StageRun
 from tunefleet.core.trial import Measurement
@@ -87,6 +87,23 @@ def test_what_was_measured_at_once_is_marked_and_serves_no_other_job(
     assert [job["reason"] for job in list_jobs(home)] == [BESIDE_OTHERS] * 2
     done = import_records(home, BenchmarkContext(home=tmp_path, threads=1))
     assert (done.refused, done.jobs) == ({BESIDE_OTHERS: 2 * TRIALS}, [])
+
+
+def test_a_session_may_ask_for_it(tmp_path: Path) -> None:
+    with Session(BenchmarkContext(home=tmp_path, threads=1)) as session:
+        session.from_network(write_small(tmp_path / "small.onnx"))
+        session.autotune(trials=2, settings=SETTINGS, allow_interference=True)
+        result = session.result()
+    assert result.shared
+    with closing(open_store(tmp_path)) as store:
+        outcomes = [trial.outcome for trial in store.records.trials(str(result.job))]
+    assert [isinstance(o, Measurement) and o.shared for o in outcomes] == [True, True]
+
+
+def test_such_a_job_is_nothing_to_build_from(home: Path) -> None:
+    job = list_jobs(home)[0]["job"]
+    with pytest.raises(InputError, match="is an experiment: its trials were measured at the same"):
+        build(home / "8.onnx", from_job=job, context=BenchmarkContext(home=home, threads=1))
 
 
 def test_a_record_of_an_artifact_is_refused_too(home: Path) -> None:

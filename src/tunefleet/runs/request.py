@@ -73,6 +73,7 @@ def search_request(
     settings: TuneSettings | None = None,
     new_job: bool = False,
     look_ahead: bool | None = None,
+    allow_interference: bool = False,
 ) -> SearchRequest:
     """`trials` counts all tasks of a network together; 1,000 where no budget is given.
     `device_minutes` counts what its profile stages take; `speedup` and `most_lost` are what is
@@ -111,7 +112,8 @@ def search_request(
             chosen = replace(chosen, transfer=transfer_learning)
     except ValueError as error:
         raise InputError(str(error), cure="such as trials=1000, minutes=15") from error
-    return SearchRequest(budget, chosen, new_job, JobTerms(look_ahead=look_ahead), agreed)
+    terms = JobTerms(look_ahead=look_ahead)
+    return SearchRequest(budget, chosen, new_job, terms, agreed, shared=allow_interference)
 
 
 def check_policy(policy: str) -> None:

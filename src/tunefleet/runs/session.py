@@ -168,6 +168,7 @@ class Session:
         new_job: bool = False,
         policy: str = "predictive",
         look_ahead: bool | None = None,
+        allow_interference: bool = False,
     ) -> Self:
         """Search until the budget ends, then choose and verify each task's winner.
 
@@ -188,8 +189,9 @@ class Session:
         A job of the same network, target, device, budget and settings that was interrupted is
         continued; `new_job` starts afresh. `policy` (sequential, synchronous, interleaved,
         predictive) and `look_ahead` decide which stages run side by side where this machine builds
-        and measures on different cores. Called again, it searches anew what is asked otherwise, and
-        `build` comes after it again.
+        and measures on different cores. `allow_interference` is for experiments, as in `tune`:
+        candidates may be measured beside those of other such sessions and commands. Called again,
+        it searches anew what is asked otherwise, and `build` comes after it again.
 
         Raises StepOrderError before `from_network`, InputError for a wrong value, JobError where
         the job was cancelled or could not go on.
@@ -210,6 +212,7 @@ class Session:
             settings=settings,
             new_job=new_job,
             look_ahead=look_ahead,
+            allow_interference=allow_interference,
         )
         if pipeline.run.job is not None:
             self._forget_built()

@@ -158,6 +158,7 @@ def tune(
         transfer_learning=transfer_learning,
         settings=settings,
         new_job=new_job,
+        allow_interference=allow_interference,
     )
     kinds = [kind for each in contexts or [context_of(context)] for kind in each.each_kind()]
     base = kinds[0]
@@ -171,7 +172,7 @@ def tune(
         _Wanted(
             name,
             kind.another() if several else kind,
-            replace(asked, terms=each, shared=allow_interference),
+            replace(asked, terms=each),
             find,
         )
         for name, each in zip(names, terms, strict=True)
@@ -265,9 +266,9 @@ def _served(
         for index, outcome in enumerate(outcomes):
             if outcome.job:
                 came = outcome_of(store, outcome.job, ended[outcome.job])
-                failed = came if isinstance(came, TunefleetError) else None
                 if isinstance(came, InternalError):
                     raise came
+                failed = came if isinstance(came, TunefleetError) else None
                 result = came if isinstance(came, RunResult) else None
                 outcomes[index] = replace(outcome, result=result, error=failed)
     finally:
