@@ -12,11 +12,14 @@ import pytest
 
 from tunefleet.cli.artifacts import read_array
 from tunefleet.cli.networks import ABOUT
+from tunefleet.core.home import Home
 from tunefleet.core.layout import LayoutChoice
 from tunefleet.core.network import Signature, TensorSpec
 from tunefleet.core.result import Evaluation, KernelTime
 from tunefleet.core.statistics import Interval
+from tunefleet.devices.neighbours import JoinedCores, save_joined
 from tunefleet.errors import InputError
+from tunefleet.fleet.server_socket import ServerReply, ServerSocket
 from tunefleet.zoo import names
 
 from .conftest import Invoke
@@ -200,6 +203,21 @@ def test_doctor_explains_the_cores_it_is_given(invoke: Invoke, reasons: list[str
     given = ("--host-cores", str(core), "--device-cores", str(core))
     assert invoke("doctor", *given).code == 0
     assert "builds and measurements take turns" in reasons[0]
+
+
+@pytest.mark.parametrize("found", [[JoinedCores((0, 1), Interval(1.6, 1.5, 1.7))], []])
+def test_doctor_says_where_a_server_uses_cores_as_before(
+    invoke: Invoke, modules: Modules, tmp_path: Path, found: list[JoinedCores]
+) -> None:
+    def examine(choice: LayoutChoice, home: Path) -> dict[str, Any]:
+        save_joined(found, home)
+        return {"checks": []}
+
+    modules("tunefleet.devices.doctor", examine=examine)
+    with ServerSocket(Home(tmp_path), lambda asked: ServerReply()):
+        ended = invoke("doctor", "--home", str(tmp_path))
+    assert ended.code == 0
+    assert ("tunefleet serve --stop" in ended.err) == bool(found)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,12 @@ def _show_networks(entries: list[dict[str, Any]]) -> None:
         typer.echo(f"{'zoo:' + entry['name']:<{width}}  {entry['about']} ({defaults})")
 
 
+_SERVED_AS_BEFORE = (
+    "other cores slow each other down than before, and the server of this home does not know it: "
+    "end it with tunefleet serve --stop, and begin it again"
+)
+
+
 def doctor(
     threads: options.Threads = None,
     host_cores: options.HostCores = None,
@@ -76,14 +82,18 @@ def doctor(
     from tunefleet.devices.neighbours import joined_cores
     from tunefleet.fleet.leases import machine_units, measuring
     from tunefleet.hardware.processor import machine_layout
+    from tunefleet.runs.submitting import server_of
 
     host, device = parsing.core_numbers(host_cores), parsing.core_numbers(device_cores)
     at_home = home or default_home()
-    choice = machine_layout(threads, host, device, joined_cores(at_home))
+    joined = joined_cores(at_home)
+    choice = machine_layout(threads, host, device, joined)
     units = machine_units(choice.layout.host_units | choice.layout.device_units)
     with measuring(at_home, units, "doctor", lambda text: typer.echo(text, err=True)):
         examination = examine(choice, at_home)
     output.tell(json, examination, lambda: _show_checks(examination))
+    if joined != joined_cores(at_home) and server_of(at_home) is not None:
+        typer.echo(f"note: {_SERVED_AS_BEFORE}", err=True)
     if any(check["severity"] == "error" for check in examination["checks"]):
         raise typer.Exit(SetupError.exit_code)
 
