@@ -3,11 +3,13 @@ again. Whoever asks for one does it, or the server of the home, by a process of 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from tunefleet.fleet.leases import Leases
 from tunefleet.report.result import read_evaluation
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.evaluation import measured_again
+from tunefleet.runs.jobs import close_cancelled
 from tunefleet.runs.placement import check_division, placed
 from tunefleet.runs.request import SearchRequest, check_rounds, enter_job, job_spec, source_of
 from tunefleet.runs.submitting import done_by_server, server_of
@@ -37,6 +40,10 @@ from tunefleet.system.user import user_name
 
 #: What no scheduler divides.
 ERRANDS = frozenset({JobKind.PLACE, JobKind.EVALUATE})
+
+
+#: Seconds between two looks whether a user cancels a job.
+_LOOK_S = 0.5
 
 
 def _unheard(text: str) -> None:
@@ -136,7 +143,7 @@ def _answer(
     home = context.home
     with closing(open_store(home)) as store:
         if server_of(home) is not None:
-            return done_by_server(store, spec, context, watch)
+            return done_by_server(store, spec, context, watch, ControlRequest.CANCEL)
         with closing(Leases(store.coordination)) as leases, leases.job(spec.fingerprint):
             return _done(store, enter_job(store, spec, context, new=False), home, watch)
 
@@ -209,6 +216,27 @@ class Errand:
         self._process.wait()
 
 
+@contextmanager
+def _ended_by_user(store: Store, job: Job) -> Iterator[None]:
+    """Where a user cancels the job within the block, this process ends at once, and its workers
+    with it."""
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(_LOOK_S):
+            if store.coordination.wanted(job.job_id) is ControlRequest.CANCEL:
+                close_cancelled(store, job)
+                os._exit(0)
+
+    looking = threading.Thread(target=look, name="tunefleet-errand", daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        done.set()
+        looking.join()
+
+
 def _main(home: str, job_id: str) -> int:
     """Do an open job of a home, unless another process does or has done it."""
     with (
@@ -218,7 +246,8 @@ def _main(home: str, job_id: str) -> int:
         job = store.jobs.get(job_id)
         with closing(Leases(store.coordination)) as leases, leases.job(job.spec.fingerprint):
             if store.jobs.get(job_id).state is JobState.RUNNING:
-                _done(store, job, Path(home), lambda event: None)
+                with _ended_by_user(store, job):
+                    _done(store, job, Path(home), lambda event: None)
     return 0
 
 

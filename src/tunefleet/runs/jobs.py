@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import Any
 
 from tunefleet.core.budget import NO_SEARCH, Budget
 from tunefleet.core.coordination import ControlRequest
+from tunefleet.core.events import ended_by
 from tunefleet.core.home import Home
 from tunefleet.core.job import BESIDE_OTHERS, Job, JobState
 from tunefleet.core.result import RunResult, of_shape, to_json
 from tunefleet.core.step import StepKey, StepKind
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, JobError
 from tunefleet.fleet.leases import Leases, jobs_held
 from tunefleet.runs.timeline import find_job
 from tunefleet.store import JobOutcome, Store, job_pages, open_store
@@ -126,11 +128,19 @@ def cancel_interrupted(home: Path, job: Job) -> bool:
         if job.spec.fingerprint in jobs_held(store.coordination):
             return False
         with Leases(store.coordination).job(job.spec.fingerprint):
-            store.jobs.finish(job.job_id, JobState.CANCELLED, {"stopped": "cancelled by its user"})
-            store.coordination.ask(job.job_id, ControlRequest.RUN)
+            close_cancelled(store, job)
     finally:
         store.close()
     return True
+
+
+def close_cancelled(store: Store, job: Job) -> None:
+    """A job that its user has cancelled, and that nobody works on: those who follow it are told."""
+    stopped = "cancelled by its user"
+    store.jobs.finish(job.job_id, JobState.CANCELLED, {"stopped": stopped})
+    ended = JobError(f"{job.spec.network.name}: {stopped}", cure=f"{job.spec.kind} it again")
+    store.events.append(job.job_id, time.time(), [ended_by(ended)])
+    store.coordination.ask(job.job_id, ControlRequest.RUN)
 
 
 def trials_of(home: Path, names: Sequence[str]) -> int:

@@ -136,10 +136,15 @@ def _error_of(ended: JobEnded) -> TunefleetError:
 
 
 def done_by_server(
-    store: Store, spec: JobSpec, context: BenchmarkContext, observer: Observer
+    store: Store,
+    spec: JobSpec,
+    context: BenchmarkContext,
+    observer: Observer,
+    interrupted: ControlRequest = ControlRequest.PAUSE,
 ) -> dict[str, Any]:
-    """The summary of a job that the server of its home does. An interruption stops it. Raises what
-    ended it."""
+    """The summary of a job that the server of its home does. What is asked of it where this process
+    is `interrupted`: what runs finishes and the same command goes on, or it ends. Raises what ended
+    it."""
     entered = submit(store, spec, context, observer)
     job_id, home = entered.job.job_id, context.home
     jobs = {job_id: entered}
@@ -147,7 +152,7 @@ def done_by_server(
     try:
         ended = follow(home, store, jobs)[job_id]
     except KeyboardInterrupt:
-        stop_jobs(store, jobs)
+        store.coordination.ask(job_id, interrupted)
         raise
     if ended.error:
         raise _error_of(ended)
