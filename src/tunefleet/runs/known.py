@@ -13,7 +13,7 @@ from tunefleet.core.budget import NO_SEARCH
 from tunefleet.core.events import JobEnded, Note, Observer
 from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions
-from tunefleet.core.job import Building
+from tunefleet.core.job import BESIDE_OTHERS, Building
 from tunefleet.core.known import KnownPrograms, module_id
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.result import RunResult
@@ -115,8 +115,13 @@ def build(
 
 
 def _source_job(store: Store, name: str, preparation: Preparation) -> Job:
-    """Raises InputError for a job that is unknown, or was measured elsewhere."""
+    """Raises InputError for a job that is unknown, or whose records serve no build here."""
     job = find_job(store, name)
+    if job.spec.shared:
+        raise InputError(
+            f"job {job.job_id[:8]} is an experiment: {BESIDE_OTHERS}, and serve no other job",
+            cure="leave out --from, or name a job that was measured alone",
+        )
     cure = "leave out --from, or build on the device that it was tuned on"
     if job.spec.device.exact != preparation.device.exact:
         raise InputError(
