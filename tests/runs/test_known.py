@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +16,27 @@ import pytest
 from tests.fleet.jobs import SETTINGS
 from tests.runs.served import served
 from tunefleet import BenchmarkContext, Session, build, run_artifact
-from tunefleet.core.events import Event, JobEnded, PhaseStarted
+from tunefleet.core.budget import NO_SEARCH
+from tunefleet.core.coordination import ProcessIdentity
+from tunefleet.core.events import Event, JobEnded, JobHeld, PhaseStarted
+from tunefleet.core.importing import ImportOptions
+from tunefleet.core.job import Building
 from tunefleet.core.known import KnownProgram, module_id
 from tunefleet.core.network import SEGMENT_PREFIX
 from tunefleet.core.phases import PHASE_OF
+from tunefleet.core.precision import FLOAT32
+from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import Compiled, StepKind
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Measurement, Trial
 from tunefleet.errors import InputError
+from tunefleet.fleet.leases import Leases
 from tunefleet.runs import known
 from tunefleet.runs.jobs import list_jobs
+from tunefleet.runs.request import SearchRequest, job_spec, shape_request, source_of
 from tunefleet.runs.run_log import log_file, read_log
 from tunefleet.stages.known import known_share
+from tunefleet.store import open_store
 
 NETWORK = "zoo:tiny_cnn"
 
@@ -119,6 +131,48 @@ class TestBuild:
         assert result.run == job["run"] == Path(result.artifact or "").name
         assert PhaseStarted(PHASE_OF[StepKind.COMPILE]) in told
         assert JobEnded() == told[-1]
+
+    def test_a_module_that_another_job_of_the_server_makes_is_waited_for(
+        self, tmp_path: Path
+    ) -> None:
+        told: list[Event] = []
+        with served(tmp_path), ThreadPoolExecutor() as pool:
+            both = [
+                pool.submit(
+                    build,
+                    NETWORK,
+                    measure=measure,
+                    context=context(tmp_path),
+                    observer=told.append,
+                )
+                for measure in (False, True)
+            ]
+            results = [each.result() for each in both]
+        assert len({result.artifact for result in results}) == 1
+        assert results[1].tuned_ms is not None
+        assert JobHeld("another job makes the same module now") in told
+        assert [JobEnded()] * 2 == [event for event in told if isinstance(event, JobEnded)]
+        assert [job["state"] for job in list_jobs(tmp_path)] == ["succeeded"] * 2
+
+    def test_a_build_that_another_command_does_is_waited_for(self, tmp_path: Path) -> None:
+        told: list[Event] = []
+        options = shape_request()
+        source = source_of(NETWORK, ImportOptions(options), context(tmp_path), FLOAT32, None)
+        request = SearchRequest(NO_SEARCH, TuneSettings(), building=Building("", False))
+        spec = job_spec(context(tmp_path), source, request)
+        elsewhere = ProcessIdentity("elsewhere", "elsewhere", 1, 1)
+        with (
+            closing(open_store(tmp_path)) as store,
+            closing(Leases(store.coordination, process=elsewhere)) as leases,
+            ThreadPoolExecutor() as pool,
+        ):
+            with leases.job(spec.fingerprint):
+                ours = pool.submit(build, NETWORK, context=context(tmp_path), observer=told.append)
+                while not [event for event in told if isinstance(event, JobHeld)]:
+                    assert not ours.done()
+                    time.sleep(0.1)
+                assert list_jobs(tmp_path) == []
+            assert ours.result().delivered
 
     def test_without_records_the_module_is_plain(self, tmp_path: Path) -> None:
         result = build(NETWORK, context=context(tmp_path))

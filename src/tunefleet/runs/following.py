@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.core.coordination import ControlRequest
-from tunefleet.core.events import JobEnded, JobOpened, Observer
+from tunefleet.core.events import Event, JobEnded, JobOpened, Observer
 from tunefleet.core.home import Home
 from tunefleet.core.job import Job, JobState
 from tunefleet.fleet.leases import jobs_held
@@ -53,9 +53,19 @@ def events_of(
 def last_opened(store: Store, job_id: str) -> int:
     """The number before the event by which a job was taken up the last time; 0 where it never
     was."""
+    return max(0, _last(store, job_id, JobOpened) - 1)
+
+
+def goes_on_after(store: Store, job_id: str) -> int:
+    """The number behind which an open job goes on: where it ended with an error, that is over."""
+    return max(last_opened(store, job_id), _last(store, job_id, JobEnded))
+
+
+def _last(store: Store, job_id: str, kind: type[Event]) -> int:
+    """The number of the last event of a kind; 0 without any."""
     last, after = 0, 0
     while page := store.events.page(after, [job_id]):
-        last = next((k.seq - 1 for k in reversed(page) if isinstance(k.event, JobOpened)), last)
+        last = next((kept.seq for kept in reversed(page) if isinstance(kept.event, kind)), last)
         after = page[-1].seq
     return last
 

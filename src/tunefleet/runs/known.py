@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -10,17 +11,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunefleet.core.budget import NO_SEARCH
-from tunefleet.core.events import JobEnded, Note, Observer
+from tunefleet.core.events import (
+    Event,
+    JobContinued,
+    JobEnded,
+    JobHeld,
+    Note,
+    Observer,
+    ended_by,
+)
 from tunefleet.core.home import Home
-from tunefleet.core.importing import ImportOptions
-from tunefleet.core.job import BESIDE_OTHERS, Building
+from tunefleet.core.importing import ImportOptions, NetworkSource
+from tunefleet.core.job import BESIDE_OTHERS, Building, JobSpec, JobState
 from tunefleet.core.known import KnownPrograms, module_id
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import Imported, Preparation, StepKey, StepKind
 from tunefleet.core.task import WeightedTask
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, StoreBusyError
+from tunefleet.fleet.leases import jobs_held
 from tunefleet.report.result import read_result
 from tunefleet.runs.context import BenchmarkContext, context_of
 from tunefleet.runs.driver import Pipeline, fleet_of
@@ -30,13 +40,16 @@ from tunefleet.runs.submitting import done_by_server, server_of
 from tunefleet.runs.timeline import find_job
 from tunefleet.runs.watching import default_observer
 from tunefleet.stages.known import known_programs
-from tunefleet.store import Store, open_store
+from tunefleet.store import Store, each_job, open_store
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
     from tunefleet.core.job import Job
 
+#: Seconds between two looks whether another job is done.
+_LOOK_S = 0.5
+_MADE_NOW = "another job makes the same module now"
 _FOUND = "the same programs were built and verified before: nothing is built again"
 
 
@@ -63,12 +76,13 @@ def build(
 
     `from_job` takes those of one job alone, by the beginning of its id. The artifact is named by
     what it is made of: one that is there already is the answer, and nothing is compiled or verified
-    again. `known_share` of the result is the share of the latency that tasks with a verified
-    program take. `measure` also measures it end to end beside its source framework. All else is
-    that of `Session.from_network`, with the same errors.
+    again. One that another job makes at that moment is waited for. `known_share` of the result is
+    the share of the latency that tasks with a verified program take. `measure` also measures it end
+    to end beside its source framework. All else is that of `Session.from_network`, with the same
+    errors.
 
-    Raises InputError for a job that is unknown, or whose programs were measured elsewhere, JobError
-    where the network cannot be compiled.
+    Raises InputError for a job that is unknown, or whose programs were measured elsewhere or beside
+    those of other jobs on purpose, JobError where the network cannot be compiled.
     """
     from tunefleet.compiler.frontends.torch_module import file_of
 
@@ -80,20 +94,35 @@ def build(
     )
     source = source_of(file, options, base, precision, calibrate)
     watcher = observer or default_observer(source.name)
-    store = open_store(base.home)
-    try:
-        preparation = preparation_of(base, source)
-        job = None if from_job is None else _source_job(store, from_job, preparation)
-        # No worker starts, and no compiler is asked, where the module is there.
-        found = _found(store, Home(base.home), preparation, job, measure=measure)
-    finally:
-        store.close()
-    if found is not None:
-        watcher(Note(_FOUND))
-        watcher(JobEnded())
-        return found
-    building = Building("" if job is None else job.job_id, measure)
-    request = SearchRequest(NO_SEARCH, TuneSettings(), building=building)
+    preparation = preparation_of(base, source)
+    busy: StoreBusyError | None = None
+    while True:
+        with closing(open_store(base.home)) as store:
+            job = None if from_job is None else _source_job(store, from_job, preparation)
+            building = Building("" if job is None else job.job_id, measure)
+            request = SearchRequest(NO_SEARCH, TuneSettings(), building=building)
+            # No worker starts, and no compiler is asked, where the module is there.
+            found = _found(store, Home(base.home), preparation, job, measure=measure)
+            if found is not None:
+                _close_open(store, job_spec(base, source, request), found)
+                watcher(Note(_FOUND))
+                watcher(JobEnded())
+                return found
+        if busy is not None:
+            watcher(ended_by(busy))
+            raise busy
+        try:
+            return _built(base, source, request, _unless_busy(watcher))
+        except StoreBusyError as error:
+            with closing(open_store(base.home)) as store:
+                units = _made_by(store, job_spec(base, source, request), job)
+                busy = None if _waited(store, units, watcher) else error
+
+
+def _built(
+    base: BenchmarkContext, source: NetworkSource, request: SearchRequest, watcher: Observer
+) -> RunResult:
+    """What the job of a build brings, done by the server of the home or here."""
     if server_of(base.home) is not None:
         with closing(open_store(base.home)) as store:
             spec = job_spec(base, source, request)
@@ -112,6 +141,45 @@ def build(
         raise pipeline.error
     assert pipeline.outcome is not None
     return pipeline.outcome
+
+
+def _unless_busy(watcher: Observer) -> Observer:
+    """A job that another one has to be waited for has not ended."""
+
+    def watch(event: Event) -> None:
+        if not (isinstance(event, JobEnded) and event.kind == StoreBusyError.__name__):
+            watcher(event)
+
+    return watch
+
+
+def _made_by(store: Store, spec: JobSpec, job: Job | None) -> frozenset[str]:
+    """What is locked by a process that does such a job, or makes its module."""
+    preparation = spec.preparation
+    tasks = _tasks(store, preparation)
+    if tasks is None:
+        return frozenset({spec.fingerprint})
+    return frozenset(
+        {spec.fingerprint, module_id(preparation, _known(store, preparation, tasks, job))}
+    )
+
+
+def _waited(store: Store, units: frozenset[str], watcher: Observer) -> bool:
+    """Wait until nobody holds any of these locks; False where nobody did."""
+    if not units & jobs_held(store.coordination):
+        return False
+    watcher(JobHeld(_MADE_NOW))
+    while units & jobs_held(store.coordination):
+        time.sleep(_LOOK_S)
+    watcher(JobContinued())
+    return True
+
+
+def _close_open(store: Store, spec: JobSpec, found: RunResult) -> None:
+    """A job like this that nobody works on has its answer."""
+    if spec.fingerprint not in jobs_held(store.coordination):
+        for job in each_job(store.jobs, state=JobState.RUNNING, fingerprint=spec.fingerprint):
+            store.jobs.finish(job.job_id, JobState.SUCCEEDED, found.to_dict())
 
 
 def _source_job(store: Store, name: str, preparation: Preparation) -> Job:
@@ -137,6 +205,14 @@ def _source_job(store: Store, name: str, preparation: Preparation) -> Job:
     return job
 
 
+def _tasks(store: Store, preparation: Preparation) -> Sequence[WeightedTask] | None:
+    """Those of a network; None before its import."""
+    imported = store.work.step(StepKey(preparation.id, StepKind.IMPORT))
+    if imported is None or not isinstance(imported.result, Imported):
+        return None
+    return imported.result.tasks
+
+
 def _known(
     store: Store, preparation: Preparation, tasks: Sequence[WeightedTask], job: Job | None
 ) -> KnownPrograms:
@@ -149,10 +225,10 @@ def _found(
 ) -> RunResult | None:
     """The result of an artifact that has these very programs, and its figures where these are to be
     measured."""
-    imported = store.work.step(StepKey(preparation.id, StepKind.IMPORT))
-    if imported is None or not isinstance(imported.result, Imported):
+    tasks = _tasks(store, preparation)
+    if tasks is None:
         return None
-    known = _known(store, preparation, imported.result.tasks, job)
+    known = _known(store, preparation, tasks, job)
     for run_id in (module_id(preparation, known), *_job_of_all(store, preparation, known)):
         result = _published(home, run_id)
         if result is not None and not (measure and result.tuned_ms is None):

@@ -20,7 +20,7 @@ from tunefleet.errors import InternalError, JobError, SetupError, TunefleetError
 from tunefleet.fleet.server_socket import ServerReply, ServerRequest, ask
 from tunefleet.report.result import read_result
 from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.following import events_of, last_opened
+from tunefleet.runs.following import events_of, goes_on_after
 from tunefleet.runs.request import enter_job
 from tunefleet.store import Store
 
@@ -83,7 +83,7 @@ def submit(
     job = enter_job(store, served, context, new=new)
     store.coordination.ask(job.job_id, ControlRequest.RUN)
     if job.job_id != context.run_id:
-        after, context.run_id = last_opened(store, job.job_id), job.job_id
+        after, context.run_id = goes_on_after(store, job.job_id), job.job_id
     return Submitted(job, observer, after)
 
 
