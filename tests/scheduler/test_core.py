@@ -11,7 +11,7 @@ from tunefleet.core.stage import STAGE_ORDER, StageKind
 from tunefleet.errors import InternalError
 from tunefleet.scheduler.core import ATTEMPTS, Scheduler
 from tunefleet.scheduler.plan import FixedPlan
-from tunefleet.scheduler.policies import Interleaved
+from tunefleet.scheduler.policies import Interleaved, Predictive
 from tunefleet.scheduler.resources import AWAY_S, Held, complaint_s, quarantine_s
 from tunefleet.scheduler.transitions import TRANSITIONS, StageState, Transition, moved
 from tunefleet.scheduler.values import (
@@ -341,3 +341,13 @@ def test_open_rounds_are_bounded_by_the_kind_of_their_device() -> None:
         scheduler.handle(job(name, lanes, device_kind=kind))
     rounds = {name: record.open_rounds for name, record in scheduler.jobs.items()}
     assert rounds == {"a": 1, "b": 4, "c": 2, "d": 5}
+
+
+def test_a_job_in_a_hurry_may_open_as_many_rounds_as_alone() -> None:
+    scheduler = Scheduler(Predictive(), in_flight=4)
+    for resource in (host(), device()):
+        scheduler.handle(ResourceJoined(0.0, resource))
+    for name, deadline in (("first", None), ("far", 1e9), ("hurried", 30.0)):
+        scheduler.handle(job(name, {f"{name}{lane}": 2 for lane in "abcd"}, deadline=deadline))
+    opened = {name: record.open_rounds for name, record in scheduler.jobs.items()}
+    assert opened == {"first": 4, "far": 2, "hurried": 4}

@@ -109,7 +109,7 @@ class Scheduler:
             lane = job.lanes[task_id]
             lane.open(iteration, done)
             job.open_rounds += 1
-            self._offer(lane)
+            self._offer(lane, event.at)
             self._advance(lane, event.at)
         self._open_rounds(job, event.at)
 
@@ -141,17 +141,19 @@ class Scheduler:
                 self._queue(stage, event.at)
         self._open_rounds(job, event.at)
 
-    def _width(self, job: JobRecord) -> float:
+    def _width(self, job: JobRecord, now: float) -> float:
         """The maximum number of open rounds of a job."""
         width, bound, jobs = job.request.width or math.inf, self._in_flight, len(self.jobs)
         if isinstance(bound, Mapping):
             kind = job.request.device_kind
             bound, jobs = bound.get(kind), self._jobs_of_kind[kind]
-        return width if bound is None else min(width, -(-bound // jobs))
+        if bound is None:
+            return width
+        # A job in a hurry has as many as it would have alone.
+        return min(width, bound if self.policy.hurries(job, now) else -(-bound // jobs))
 
     def _open_rounds(self, job: JobRecord, now: float) -> None:
-        width = self._width(job)
-        while not job.paused and job.ending is None and job.open_rounds < width:
+        while not job.paused and job.ending is None and job.open_rounds < self._width(job, now):
             task_id = None if job.plan.ended(now) else job.plan.next_lane(now)
             if task_id is None:
                 break
@@ -222,6 +224,7 @@ class Scheduler:
         stage.again = False
         job, lane, kind = stage.job, stage.lane, stage.kind
         self.estimates.learn(job.job_id, lane.task_id, kind, event.seconds)
+        self.policy.done(stage, event.seconds)
         productive = job.plan.absorb(stage.key, event.result, event.seconds)
         if lane.failed or job.ending is not None:
             self._close(lane, event.at)
@@ -231,16 +234,16 @@ class Scheduler:
                 if other.state is StageState.WAITING:
                     other.move(Transition.SKIP)
         job.open_rounds -= lane.close_finished()
-        self._offer(lane)
+        self._offer(lane, event.at)
         self._open_rounds(job, event.at)
         self._advance(lane, event.at)
 
-    def _offer(self, lane: Lane) -> None:
+    def _offer(self, lane: Lane, now: float) -> None:
         """Notify the plan once when a lane may open another round; look-ahead waits for an idle
-        host."""
+        host, unless its job is in a hurry."""
         if lane.offered or not lane.extendable:
             return
-        if lane.rounds:
+        if lane.rounds and not self.policy.hurries(lane.job, now):
             self._ahead.setdefault(lane.job.pools[0], {})[lane] = None
         else:
             lane.offered = True
@@ -394,7 +397,7 @@ class Scheduler:
             job = lane.job
             # A skipped lane is offered again when its next stage ends.
             barred = lane.offered or job.paused or job.ending is not None or not lane.extendable
-            if not barred and job.open_rounds < self._width(job):
+            if not barred and job.open_rounds < self._width(job, now):
                 lane.offered = True
                 job.plan.closed(lane.task_id)
                 self._open_rounds(job, now)

@@ -48,6 +48,14 @@ class Policy(Protocol):
         """The stage to start on a free resource, or None to leave it idle."""
         ...
 
+    def hurries(self, job: JobRecord, now: float) -> bool:
+        """Whether its lanes look ahead even while other stages wait for the hosts."""
+        ...
+
+    def done(self, stage: Stage, seconds: float) -> None:
+        """A stage ended well after so many seconds on its resource."""
+        ...
+
     def finished(self, job: JobRecord) -> None:
         """A job has ended; none of its stages becomes ready again."""
         ...

@@ -7,8 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from tunefleet.core.stage import WorkKind
 from tunefleet.scheduler.estimates import Estimates
-from tunefleet.scheduler.lanes import JobRecord, Lane, Pool, Stage
+from tunefleet.scheduler.lanes import JobRecord, Pool, Stage
 from tunefleet.scheduler.policies._base import Queue
 from tunefleet.scheduler.values import ROLE_OF, JobRequest, Role
 
@@ -16,7 +17,7 @@ from tunefleet.scheduler.values import ROLE_OF, JobRequest, Role
 Class = tuple[str, int]
 #: Rounds by whose device time a class may be behind the others when it has work again: it may have
 #: had none for a moment only.
-_CREDIT = 4.0
+_CREDIT = 8.0
 
 
 @dataclass(slots=True)
@@ -31,10 +32,10 @@ class FairShares:
     """Start-time fair queueing (Goyal, Vin, Cheng 1996) of classes: an owner's weight is 2 to the
     highest priority of its jobs, divided over its priorities in proportion to 2 to each.
 
-    The unit is device time. On devices a stage is charged as it starts, and what it really took is
-    settled when its lane goes on. On hosts a round is charged as it starts, with the device time
-    that it will take, so that a busy host does not begin the rounds of one owner only. A class that
-    leaves its share to others gets no more than a few rounds of it back.
+    The unit is device time. On devices a stage is charged as it starts. On hosts a round is charged
+    as it starts, with the device time that it will take, so that a busy host does not begin the
+    rounds of one owner only. Both are corrected when it is known what the device stage took. A
+    class that leaves its share to others gets no more than a few rounds of it back.
     """
 
     def __init__(self) -> None:
@@ -46,8 +47,8 @@ class FairShares:
         self._whole = 0.0
         #: What the last class that was served had used.
         self._level = dict.fromkeys(Role, 0.0)
-        #: Lanes whose stage a device runs: since when, and the seconds that were charged.
-        self._measuring: dict[Lane, tuple[float, float]] = {}
+        #: By job, the seconds that were charged for device stages which have not ended.
+        self._charged: dict[str, dict[tuple[Role, str, int, WorkKind], float]] = {}
 
     @staticmethod
     def class_of(request: JobRequest) -> Class:
@@ -62,8 +63,7 @@ class FairShares:
         self._weigh()
 
     def leave(self, job: JobRecord) -> None:
-        for lane in job.lanes.values():
-            self._measuring.pop(lane, None)
+        self._charged.pop(job.job_id, None)
         self._of_job.pop(job, None)
         name = self.class_of(job.request)
         self._jobs[name] -= 1
@@ -93,38 +93,39 @@ class FairShares:
                 first, least = queue, account.used[role]
         return None if first is None else first.pop()
 
-    def charge(self, stage: Stage, estimates: Estimates, now: float) -> None:
+    def charge(self, stage: Stage, estimates: Estimates) -> None:
         """A stage starts. The only class there is has all: another one begins where it is."""
         if len(self._accounts) == 1:
             return
         role, order = stage.pool[0], stage.job.request.order
         if role is Role.HOST and stage.position:
             return
-        device_s = sum(
-            estimates.seconds(stage.job.job_id, stage.lane.task_id, kind)
+        job_id, task_id, iteration = stage.job.job_id, stage.lane.task_id, stage.key.iteration
+        of_stages = {
+            (role, task_id, iteration, kind): estimates.seconds(job_id, task_id, kind)
             for kind in ([stage.kind] if role is Role.DEVICE else order)
             if ROLE_OF[kind] is Role.DEVICE
-        )
+        }
+        self._charged.setdefault(job_id, {}).update(of_stages)
         name = self.class_of(stage.job.request)
         account = self._accounts[name]
-        cost = device_s / self._weights[name]
+        cost = sum(of_stages.values()) / self._weights[name]
         account.used[role] = max(account.used[role], self._level[role] - _CREDIT * cost)
         self._level[role] = max(self._level[role], account.used[role])
         account.used[role] += cost
-        if role is Role.DEVICE:
-            self._measuring[stage.lane] = (now, device_s)
 
-    def settle(self, stage: Stage, now: float) -> None:
-        """A stage became ready: where the one before it ran on a device, its time is known."""
-        before = stage.position - 1
-        begun = self._measuring.get(stage.lane)
-        if begun is None or before < 0:
+    def settle(self, stage: Stage, seconds: float) -> None:
+        """A stage took so long: correct what was charged for it."""
+        charged = self._charged.get(stage.job.job_id)
+        if charged is None:
             return
-        if ROLE_OF[stage.job.request.order[before]] is Role.DEVICE:
-            del self._measuring[stage.lane]
-            at, charged_s = begun
-            name = self.class_of(stage.job.request)
-            self._accounts[name].used[Role.DEVICE] += (now - at - charged_s) / self._weights[name]
+        account = self._of_job[stage.job]
+        weight = self._weights[self.class_of(stage.job.request)]
+        for role in Role:
+            key = (role, stage.lane.task_id, stage.key.iteration, stage.kind)
+            charged_s = charged.pop(key, None)
+            if charged_s is not None:
+                account.used[role] += (seconds - charged_s) / weight
 
     def _account_of(self, name: Class) -> _Account:
         """A class that comes is behind as far as the last one; `charge` bounds it."""

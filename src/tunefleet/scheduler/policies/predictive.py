@@ -16,8 +16,9 @@ from tunefleet.scheduler.values import ROLE_OF, Role
 #: Expected seconds per second of work for a lane that goes first: it still waits for running
 #: stages.
 _STRETCH = 2.0
-#: A job with a deadline goes first when less than so many times its remaining seconds are left.
-_SLACK = 3.0
+#: A job with a deadline is in a hurry when less than so many times its remaining seconds are left:
+#: estimates are rough, and other work holds it up.
+_SLACK = 12.0
 #: Weight of the latest moment in a stage's due time. More shortens the time to a result of short
 #: jobs, and lengthens the makespan of the worst mixes.
 _LATEST = 0.3
@@ -38,9 +39,11 @@ class Predictive:
     started round reaches the device.
 
     Owners, and the priorities of each, get shares of the device time (`FairShares`); due times
-    order the stages below one of them. A job close to its deadline goes before all others while the
-    deadline can still be met. The due time of a waiting stage never changes while those of others
-    move on with the clock, so only an endless stream of deadlines can starve it.
+    order the stages below one of them. Within its share, a job whose deadline is at risk goes
+    before all others until the deadline has passed: earliest deadline first, of one job the longest
+    lane first. Its lanes look ahead at once instead of waiting for an idle host. The due time of a
+    waiting stage never changes while those of others move on with the clock, so only an endless
+    stream of deadlines can starve it.
     """
 
     name = PREDICTIVE
@@ -50,7 +53,7 @@ class Predictive:
     def bind(self, view: PolicyView) -> None:
         self._view = view
         self._shares = FairShares()
-        #: Stages of jobs with a deadline, by the time from which they must go first.
+        #: Stages of jobs with a deadline, by the time from which they must hurry.
         self._tight = Queues()
         self._loads: dict[str, JobLoad] = {}
         #: Jobs of one owner and priority on the same pools.
@@ -61,7 +64,6 @@ class Predictive:
         load = self._loads.get(request.job_id)
         if load is None:
             load = self._join(stage.job)
-        self._shares.settle(stage, now)
         pace = load.paces.get(lane)
         is_new = pace is None
         if pace is None:
@@ -70,11 +72,26 @@ class Predictive:
         load.account(pace, host_s, device_s)
         if is_new or stage.kind in (StageKind.PROFILE, StageKind.UPDATE):
             pace.due = self._due(stage, load, pace, rounds, now)
-        if request.deadline is not None:
-            tight_at = request.deadline - _SLACK * load.alone_s(self._counts(stage.job))
-            self._tight[stage.pool].push((tight_at, request.deadline), stage)
+        if request.deadline is not None and now < request.deadline:
+            tight_at = self._tight_at(request.deadline, stage.job, load, host_s + device_s)
+            if tight_at <= now:
+                self._hurry(stage)
+                return
+            self._tight[stage.pool].push(tight_at, stage)
         # Of stages due together, the one closest to its device goes first.
-        self._shares.push(stage, (pace.due, -stage.position))
+        self._shares.push(stage, (1, pace.due, -stage.position))
+
+    def _tight_at(
+        self, deadline: float, job: JobRecord, load: JobLoad, lane_s: float = 0.0
+    ) -> float:
+        """The time from which a job must hurry to meet its deadline."""
+        alone_s = load.alone_s(self._counts(job), self._shares.share(job.request))
+        return deadline - _SLACK * max(alone_s, lane_s)
+
+    def _hurry(self, stage: Stage) -> None:
+        pace = self._loads[stage.job.job_id].paces[stage.lane]
+        lane_s = pace.host_s + pace.device_s
+        self._shares.push(stage, (0, stage.job.request.deadline, -lane_s))
 
     def _due(self, stage: Stage, load: JobLoad, pace: Pace, rounds: float, now: float) -> float:
         counts, share = self._counts(stage.job), self._shares.share(stage.job.request)
@@ -92,19 +109,24 @@ class Predictive:
         return _LATEST * latest + (1 - _LATEST) * steady
 
     def take(self, held: Held, now: float) -> Stage | None:
-        stage = self._urgent(held.pool, now) or self._shares.pop(held.pool)
+        tight = self._tight[held.pool]
+        while (head := tight.head()) is not None and head[0] <= now:
+            tight.pop()
+            self._hurry(head[1])
+        stage = self._shares.pop(held.pool)
         if stage is not None:
-            self._shares.charge(stage, self._view.estimates, now)
+            self._shares.charge(stage, self._view.estimates)
         return stage
 
-    def _urgent(self, pool: Pool, now: float) -> Stage | None:
-        tight = self._tight[pool]
-        while (head := tight.head()) is not None and head[0][0] <= now:
-            tight.pop()
-            (_, deadline), stage = head
-            if deadline > now:  # otherwise the deadline is missed already
-                return stage
-        return None
+    def hurries(self, job: JobRecord, now: float) -> bool:
+        deadline = job.request.deadline
+        if deadline is None or deadline <= now:
+            return False
+        load = self._loads.get(job.job_id)
+        return load is not None and self._tight_at(deadline, job, load) <= now
+
+    def done(self, stage: Stage, seconds: float) -> None:
+        self._shares.settle(stage, seconds)
 
     def finished(self, job: JobRecord) -> None:
         load = self._loads.pop(job.job_id, None)

@@ -23,6 +23,12 @@ class _Plain:
     def add(self, stage: Stage, now: float) -> None:
         pass
 
+    def hurries(self, job: JobRecord, now: float) -> bool:
+        return False
+
+    def done(self, stage: Stage, seconds: float) -> None:
+        pass
+
     def finished(self, job: JobRecord) -> None:
         pass
 
