@@ -55,12 +55,12 @@ class KnownEstimates:
     def __init__(self, rounds: Mapping[Any, Sequence[Any]]) -> None:
         from tunefleet.core.stage import STAGE_ORDER
 
-        self._means = {
+        self._means: dict[tuple[str, str, Any], float] = {
             (*lane, kind): sum(seconds) / len(seconds)
             for lane, of_lane in rounds.items()
             for kind, seconds in zip(STAGE_ORDER, zip(*of_lane, strict=True), strict=True)
         }
-        self._round_s = {
+        self._round_s: dict[tuple[str, str], float] = {
             lane: sum(map(sum, of_lane)) / len(of_lane) for lane, of_lane in rounds.items()
         }
 

@@ -8,7 +8,7 @@ from tunefleet.core.stage import StageKey, StageKind
 from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.plan import FixedPlan
 from tunefleet.scheduler.policies import POLICIES
-from tunefleet.scheduler.simulator import Simulation, simulate
+from tunefleet.scheduler.simulator import Durations, Simulation, simulate
 from tunefleet.scheduler.values import (
     Event,
     JobRequest,
@@ -39,10 +39,15 @@ def job(name: str, lanes: Mapping[str, int], **options: object) -> JobSubmitted:
     return JobSubmitted(0.0, JobRequest(name, FixedPlan(lanes), **options))  # type: ignore[arg-type]
 
 
-def run(policy: str, resources: list[Resource], jobs: list[JobSubmitted]) -> Simulation:
-    arrivals: list[Event] = [ResourceJoined(0.0, r) for r in resources]
-    return simulate(Scheduler(POLICIES[policy]()), [*arrivals, *jobs], thesis_seconds)
-
-
 def thesis_seconds(key: StageKey) -> float:
     return THESIS[StageKind(key.kind)]
+
+
+def run(
+    policy: str,
+    resources: list[Resource],
+    jobs: list[JobSubmitted],
+    durations: Durations = thesis_seconds,
+) -> Simulation:
+    arrivals: list[Event] = [ResourceJoined(0.0, r) for r in resources]
+    return simulate(Scheduler(POLICIES[policy]()), [*arrivals, *jobs], durations)

@@ -10,11 +10,10 @@ import pytest
 
 from tests.scheduler.mock import THESIS, device, host, job, run
 from tunefleet.core.stage import StageKind
-from tunefleet.scheduler.core import Scheduler
 from tunefleet.scheduler.durations import Spread
 from tunefleet.scheduler.mocks import mock_fleet
 from tunefleet.scheduler.policies import POLICIES
-from tunefleet.scheduler.simulator import Simulation, simulate
+from tunefleet.scheduler.simulator import Simulation
 
 ROUND_S = sum(THESIS.values())
 
@@ -210,8 +209,8 @@ def test_shares_are_fair_where_stages_take_other_times_than_estimated(
         for owner, weight in weights.items()
         for n in range(5 if owner == "many" else 1)
     ]  # fmt: skip
-    fleet = [*mock_fleet(devices, devices), *jobs]
-    found = simulate(Scheduler(POLICIES["predictive"]()), fleet, Spread(THESIS, 0.5, 0.5, seed))
+    fleet = [event.resource for event in mock_fleet(devices, devices)]
+    found = run("predictive", fleet, jobs, Spread(dict(THESIS.items()), 0.5, 0.5, seed))
     until = min(found.finished_at["one0"], found.finished_at["urgent0"])
     used = dict.fromkeys(weights, 0.0)
     for span in found.spans:
