@@ -18,6 +18,7 @@ from tunefleet.core.statistics import median
 from tunefleet.core.step import Comparison, StepKind
 from tunefleet.errors import JobError
 from tunefleet.runs.jobs import list_jobs
+from tunefleet.scheduler import job_plan
 from tunefleet.stages import runner
 from tunefleet.stages.measure import TUNED
 
@@ -108,6 +109,27 @@ def test_a_speedup_ends_the_search_once_it_is_met(tmp_path: Path) -> None:
     assert again.agreement is not None
     assert again.trials == 0
     assert AgreementOutcome.FROM_RECORDS is again.agreement.outcome
+
+
+def test_a_disturbed_baseline_is_measured_again_while_the_search_goes_on(
+    tmp_path: Path, ran: list[StepKind], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def baseline(place: Any, request: Any) -> Any:
+        result, remarks = real(place, request)
+        if ran.count(StepKind.BASELINE) < 3:
+            taken = [replace(each, disturbed=0.5) for each in result.comparisons]
+            result = replace(result, comparisons=tuple(taken))
+        return result, remarks
+
+    real: Any = runner.STEPS[StepKind.BASELINE]
+    monkeypatch.setitem(runner.STEPS, StepKind.BASELINE, baseline)
+    monkeypatch.setattr(job_plan, "FIRST_AGAIN_S", 0.1)
+    result = tuned(tmp_path, trials=40, speedup=0.01)
+    assert ran.count(StepKind.BASELINE) == 3
+    assert result.agreement is not None
+    assert AgreementOutcome.MET is result.agreement.outcome
+    assert 0 < result.trials < 40
+    assert "is reached" in (result.stopped or "")
 
 
 def test_a_search_goes_on_where_only_its_estimate_is_low_enough(

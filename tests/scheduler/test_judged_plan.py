@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from tunefleet.core.job import JobState
 from tunefleet.core.step import DELIVERY, PREPARATION, WINNERS, StepKind
 from tunefleet.scheduler.job_plan import (
+    FIRST_AGAIN_S,
     JUDGED,
     LEAST_GAIN,
+    MOST_AGAIN,
     CloseJob,
     JobPlan,
     JobProgress,
@@ -40,6 +42,16 @@ def judged(progress: JobProgress, estimated_s: float | None, excess: float | Non
 def test_the_source_framework_is_measured_before_the_search() -> None:
     assert TakeSteps(BEFORE) == PLAN.following(JobProgress(frozenset(PREPARATION)))
     assert SearchTasks(2e-3) == PLAN.following(PREPARED)
+
+
+def test_a_disturbed_baseline_is_measured_again_between_rounds() -> None:
+    disturbed = replace(PREPARED, agreed_s=None, is_disturbed=True)
+    lengths = [PLAN.following(replace(disturbed, again=n)) for n in range(MOST_AGAIN + 1)]
+    seconds = [FIRST_AGAIN_S * 2**n for n in range(MOST_AGAIN)]
+    assert lengths == [SearchTasks(None, each) for each in (*seconds, None)]
+    measured_again = TakeSteps(BEFORE, frozenset({StepKind.BASELINE}))
+    assert PLAN.following(replace(disturbed, pauses=True)) == measured_again
+    assert PLAN.following(replace(PREPARED, again=1)) == SearchTasks(2e-3)
 
 
 def test_a_search_that_seems_to_have_what_is_agreed_is_delivered_and_not_published() -> None:

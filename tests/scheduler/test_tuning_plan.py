@@ -177,6 +177,16 @@ def test_time_of_earlier_processes_counts() -> None:
     assert plan.ended(1010.0) == "the time of 1 minutes is over"
 
 
+def test_a_search_may_pause_before_its_budget_ends() -> None:
+    plan = plan_of(1, trials=40, now=100.0, pause_s=30.0)
+    assert (plan.ended(129.0), plan.pauses) == ("", False)
+    assert (plan.ended(130.0), plan.pauses) == ("the source framework is measured again", True)
+    spent = TuningPlan(
+        [weighted("t0")], Budget(seconds=60), SEARCH, known={}, elapsed_s=50.0, pause_s=10.0
+    )
+    assert (spent.ended(10.0), spent.pauses) == ("the time of 1 minutes is over", False)
+
+
 def test_a_lane_given_up_gives_its_trials_to_the_others() -> None:
     plan = plan_of(2, trials=8)
     assert (plan.next_lane(0.0), plan.next_lane(0.0)) == ("t0", "t1")

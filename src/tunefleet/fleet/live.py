@@ -202,9 +202,10 @@ def search_of(
     observer: Observer,
     then: Callable[[Ending], Sequence[Live]] = _nothing_more,
     until_s: float | None = None,
+    pause_s: float | None = None,
 ) -> Search:
     """The search of a job, with everything that earlier processes committed of it. It ends once its
-    tasks take `until_s` together."""
+    tasks take `until_s` together, or after `pause_s`."""
     spec, tasks, at = job.spec, store.work.tasks(job.job_id), now()
     deadline = spec.terms.deadline
     due = None if deadline is None else at + deadline - time.time()
@@ -236,6 +237,7 @@ def search_of(
             first_model=bool(known),
             deadline=due,
             until_s=until_s,
+            pause_s=pause_s,
             verified={
                 task_id
                 for task_id in known

@@ -104,6 +104,8 @@ class Pipeline:
         self._closes = closes
         self._searched = self._reached = False
         self._searching: TuningPlan | None = None
+        #: Whether the search has stopped to measure the baseline again, and how often it has.
+        self._pauses, self._measured_again = False, 0
         self._forecast = Forecast()
         self._upto: StepKind | None = None
         self._without: frozenset[StepKind] = frozenset()
@@ -167,6 +169,7 @@ class Pipeline:
         self._context.run_id = self.run.run_id = job.job_id
         self.run.settings, self.run.job = job.spec.settings, job
         self._searched, self.run.stopped = False, ""
+        self._pauses, self._measured_again = False, 0
         self.run.estimated_s, self.run.impossible = None, ""
         self._use(job.job_id)
         if job.spec.kind is not JobKind.BUILD:
@@ -269,10 +272,12 @@ class Pipeline:
             self._remark(progress)
             match self.run.plan.following(progress, self._upto, self._without):
                 case TakeSteps(kinds, again):
+                    self._measured_again += self._pauses
+                    self._pauses = False
                     return [self._steps(kinds, again)]
-                case SearchTasks(until_s):
+                case SearchTasks(until_s, seconds):
                     self._tell_missed(progress)
-                    return [self._search(until_s)]
+                    return [self._search(until_s, seconds)]
                 case CloseJob(JobState.SUCCEEDED):
                     self._complete()
                 case CloseJob(state, reason, cure):
@@ -328,6 +333,8 @@ class Pipeline:
             deadline is not None and time.time() >= deadline,
             estimated_s=self.run.estimated_s,
             reached=self._reached,
+            again=self._measured_again,
+            pauses=self._pauses,
         )
         return with_agreement(progress, job.spec, committed)
 
@@ -362,8 +369,9 @@ class Pipeline:
                 for remark in run.remarks:
                     self._observer(Note(remark.text, remark.warning))
 
-    def _search(self, until_s: float | None) -> Live:
-        """The trials of the job's tasks, until these take no more than `until_s` together."""
+    def _search(self, until_s: float | None, seconds: float | None) -> Live:
+        """The trials of the job's tasks, until these take no more than `until_s` together, or for
+        `seconds`."""
         from tunefleet.fleet.live import search_of
         from tunefleet.stages.steering import remarks
 
@@ -376,7 +384,7 @@ class Pipeline:
         if not tasks:
             tasks = list(self._own(self._found_tasks()))
             store.work.put_tasks(job.job_id, tasks)
-        if job.spec.kind is JobKind.TUNE and not self._searched:
+        if job.spec.kind is JobKind.TUNE and not (self._searched or self._measured_again):
             self._check_budget(job, tasks)
             models = self._fleet.place.models
             for text in remarks(models, job.spec, [weighted.task for weighted in tasks]):
@@ -384,7 +392,7 @@ class Pipeline:
         elif job.spec.kind is JobKind.COLLECT:
             per_task = job.spec.budget.trials or 0
             self._opened(job, Budget(trials=max(1, per_task * len(tasks))))
-        search = search_of(store, job, self._observer, self._search_ended, until_s)
+        search = search_of(store, job, self._observer, self._search_ended, until_s, seconds)
         self._searching = search.plan
         return search
 
@@ -396,6 +404,8 @@ class Pipeline:
     def _search_ended(self, ending: Ending) -> Sequence[Live]:
         self._searched, self.run.stopped = ending.end is JobEnd.DONE, ending.reason
         if self._searching is not None:
+            self._pauses = self._searched and self._searching.pauses
+            self._searched = self._searched and not self._pauses
             self.run.estimated_s = self._searching.estimated_latency_s()
             self._reached = self._searching.reached
         return self.ended(ending)

@@ -35,6 +35,7 @@ def with_agreement(
         agreed_s=_agreed_s(spec, source.latency_s if isinstance(source, SourceMeasured) else None),
         judged=_judged(spec, measured) if isinstance(measured, Measured) else None,
         difference=difference,
+        is_disturbed=isinstance(source, SourceMeasured) and source.latency_s is None,
     )
 
 

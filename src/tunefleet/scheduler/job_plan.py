@@ -19,6 +19,9 @@ JUDGED = (*WINNERS, StepKind.COMPILE, StepKind.VERIFY, StepKind.MEASURE)
 #: By how much the estimate has to be lower before a job delivers again. Less may be noise, and each
 #: delivery takes as long as a hundred trials.
 LEAST_GAIN = 0.03
+#: How often a disturbed baseline is measured again, at most, and after how many seconds of search
+#: first; each time it is after twice as many.
+MOST_AGAIN, FIRST_AGAIN_S = 5, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,8 @@ class JobProgress:
     `agreed_s` is the latency that was agreed, None where that is not known. A search ended with
     tasks that take `estimated_s` together, because what it was to reach is `reached` or for another
     reason. `judged` is its last delivery. `difference` is that of the network, not yet tuned, from
-    its source framework.
+    its source framework. `is_disturbed`: so was its baseline, which was measured `again` so often;
+    `pauses`: its search has stopped for that.
     """
 
     done: frozenset[StepKind]
@@ -51,6 +55,9 @@ class JobProgress:
     reached: bool = False
     judged: JudgedDelivery | None = None
     difference: float | None = None
+    is_disturbed: bool = False
+    again: int = 0
+    pauses: bool = False
 
     @property
     def is_of_use(self) -> bool:
@@ -70,9 +77,11 @@ class TakeSteps:
 
 @dataclass(frozen=True, slots=True)
 class SearchTasks:
-    """The trials of the job's tasks, until its budget ends, or they take `until_s` together."""
+    """The trials of the job's tasks, until its budget ends, or they take `until_s` together, or
+    for `seconds` at most, for what is to be measured between its rounds."""
 
     until_s: float | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,8 @@ class JobPlan:
             return TakeSteps(before)
         if upto in self.before:
             return None
+        if progress.pauses:
+            return TakeSteps(before, frozenset({StepKind.BASELINE}))
         if self.searches and progress.late and not progress.is_of_use:
             return CloseJob(JobState.EXPIRED, EXPIRED, "give it a later deadline")
         part = self._refused(progress) or self._searching(progress, upto)
@@ -150,7 +161,8 @@ class JobPlan:
             return None  # whoever asks for its steps one by one has ended the search before
         missed = last is not None and last.excess is not None and last.excess > 1
         if not progress.searched:
-            return SearchTasks(_until_s(progress)) if missed or last is None else None
+            search = SearchTasks(_until_s(progress), _seconds(progress))
+            return search if missed or last is None else None
         if last is None:
             return TakeSteps((*self.before, *JUDGED))
         if _is_faster(progress.estimated_s, last.estimated_s):
@@ -182,6 +194,13 @@ def _until_s(progress: JobProgress) -> float | None:
     if last is None or last.estimated_s is None or last.excess is None:
         return progress.agreed_s
     return min(last.estimated_s / last.excess, last.estimated_s * (1 - LEAST_GAIN))
+
+
+def _seconds(progress: JobProgress) -> float | None:
+    """For how long a search goes on before its baseline is measured again; None where it is not."""
+    if not progress.is_disturbed or progress.again >= MOST_AGAIN:
+        return None
+    return FIRST_AGAIN_S * float(2**progress.again)
 
 
 def _upto(kinds: tuple[StepKind, ...], last: StepKind | None) -> tuple[StepKind, ...]:

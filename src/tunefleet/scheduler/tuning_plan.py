@@ -145,7 +145,8 @@ class TuningPlan:
     seconds, `now` the scheduler's time at which the job continues. With `first_model` one update
     comes before any round, to learn from the records of earlier jobs. Tasks of which a program is
     `verified` get their first rounds after the others. No round is opened
-    from `deadline` on, a time of the scheduler, nor once the tasks take `until_s` together.
+    from `deadline` on, a time of the scheduler, nor once the tasks take `until_s` together, nor
+    `pause_s` after it began.
     """
 
     def __init__(
@@ -161,11 +162,15 @@ class TuningPlan:
         first_model: bool = False,
         deadline: float | None = None,
         until_s: float | None = None,
+        pause_s: float | None = None,
         verified: Collection[str] = (),
     ) -> None:
         self._budget = budget
         self._deadline = deadline
         self._until_s = until_s
+        self._pause_at = None if pause_s is None else now + pause_s
+        #: Whether it stopped for something else, and is to go on.
+        self.pauses = False
         self._search = search
         self._began = now - elapsed_s
         self._now = now
@@ -237,7 +242,8 @@ class TuningPlan:
             return f"an estimated latency of {(self._until_s or 0.0) * 1e3:.3g} ms is reached"
         if not spent and lanes and all(map(self._has_its_trials, lanes)):
             return f"each task has its {self._budget.trials_per_task} trials"
-        return spent
+        self.pauses = not spent and self._pause_at is not None and now >= self._pause_at
+        return "the source framework is measured again" if self.pauses else spent
 
     def rounds_left(self, task_id: str) -> float:
         lanes = [lane for lane in self.progress.values() if not lane.exhausted]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from tunefleet.core.step import Remark, SourceMeasured
 from tunefleet.core.undisturbed import NOT_MEASURABLE
 from tunefleet.errors import InternalError, JobError
+from tunefleet.scheduler.job_plan import MOST_AGAIN
 from tunefleet.stages.measure import SOURCE, Contender, compare
 from tunefleet.stages.place import StageContext, StepRequest
 from tunefleet.stages.prepared import expectation_of, prepared_of
@@ -31,6 +32,6 @@ def run(place: StageContext, request: StepRequest) -> tuple[SourceMeasured, tupl
         for index, given in enumerate(inputs)
     )
     reasons = dict.fromkeys(each.why_disturbed for each in comparisons if each.why_disturbed)
-    told = "the search goes on until its budget ends"
+    told = f"the search goes on; it is measured again between rounds, {MOST_AGAIN} times at most"
     remarks = (Remark(f"{NOT_MEASURABLE}: {why}: {told}", warning=True) for why in reasons)
     return SourceMeasured(comparisons), tuple(remarks)
