@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,13 +10,21 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.jobs import SETTINGS, choose_winners, open_job, place_of, search
+from tests.fleet.jobs import (
+    SETTINGS,
+    choose_winners,
+    open_job,
+    place_of,
+    search,
+)
 from tests.store.values import cand, commit_measured
-from tunefleet.core.events import LaneUpdated, StageCommitted
+from tunefleet.core.coordination import ProcessIdentity
+from tunefleet.core.events import LaneUpdated, StageCommitted, StageStarted
 from tunefleet.core.identity import Tier
 from tunefleet.core.stage import BuildResult, SelectResult, StageKey, StageKind
 from tunefleet.core.trial import Failure, FailureKind, Measurement
 from tunefleet.errors import StoreBusyError
+from tunefleet.fleet.leases import Leases, machine_units
 from tunefleet.stages import profile, work
 from tunefleet.stages.place import JobTask
 from tunefleet.stages.result import tuning_curve
@@ -226,6 +236,29 @@ def test_a_disturbed_batch_is_measured_again(
     first = store.records.trials(job.job_id)[0].outcome
     assert isinstance(first, Measurement)
     assert first.drift == pytest.approx(0.001)
+
+
+def test_waiting_for_another_command_is_no_time_of_the_job(tiny: Any, machine: Any) -> None:
+    store = MemoryStore()
+    job = open_job(store, tiny, 4)
+    other = Leases(store.coordination, process=ProcessIdentity("elsewhere", "elsewhere", 1, 1))
+    claim = other.claim(machine_units(machine.layout.host_units | machine.layout.device_units))
+    other.acquire(claim, print, lambda: None)
+    events: list[Any] = []
+
+    def observe(event: Any) -> None:
+        events.append(event)
+        if [type(each) for each in events].count(StageStarted) == 1 == len(other._held):
+            threading.Timer(4.0, other.release, [claim]).start()
+
+    began = time.monotonic()
+    search(store, machine, job, observer=observe)
+    took_s = time.monotonic() - began
+    elapsed_s = [event.elapsed_s for event in events if isinstance(event, StageCommitted)]
+    assert elapsed_s == sorted(elapsed_s)
+    assert 0 < elapsed_s[-1] < took_s - 3.5
+    assert store.jobs.get(job.job_id).elapsed_s < took_s - 3.5
+    other.close()
 
 
 def test_libraries_that_are_gone_are_built_again_and_nothing_is_measured_twice(

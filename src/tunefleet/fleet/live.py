@@ -24,6 +24,7 @@ from tunefleet.core.phases import PHASE_OF, TUNE
 from tunefleet.core.stage import StageRun, WorkKind
 from tunefleet.core.step import StepKey, StepKind, StepRun
 from tunefleet.core.task import Task
+from tunefleet.core.waiting import Waiting
 from tunefleet.costmodel.registry import SHIPPED
 from tunefleet.fleet.clock import now
 from tunefleet.fleet.executor import Assignment, Report
@@ -65,6 +66,9 @@ class Live(Protocol):
 
     def started(self, start: StartStage) -> None: ...
 
+    def finished(self, report: Report, at: float) -> None:
+        """A stage ended, which the scheduler does not know yet."""
+
     def reported(self, report: Report, at: float, cause: str) -> None:
         """A stage ended; `cause` says why when it was not done."""
 
@@ -91,6 +95,7 @@ class Search:
     observer: Observer
     request: JobRequest
     then: Callable[[Ending], Sequence[Live]] = _nothing_more
+    waiting: Waiting = field(default_factory=Waiting)
 
     @property
     def obeys(self) -> str:
@@ -103,6 +108,7 @@ class Search:
 
     def assignment(self, start: StartStage, at: float) -> Assignment:
         key = start.key
+        self.waiting.began(start.lease, at)
         return Assignment(
             key=key,
             lease=start.lease,
@@ -115,6 +121,10 @@ class Search:
 
     def started(self, start: StartStage) -> None:
         self.observer(StageStarted(start.key, start.resource_id))
+
+    def finished(self, report: Report, at: float) -> None:
+        worked_s = None if report.run is None else report.run.seconds
+        self.plan.waited(self.waiting.ended(report.assignment.lease, at, worked_s))
 
     def reported(self, report: Report, at: float, cause: str) -> None:
         key, run = report.assignment.key, report.run
@@ -178,6 +188,9 @@ class Steps:
 
     def started(self, start: StartStage) -> None:
         self.observer(PhaseStarted(PHASE_OF[StepKind(start.key.kind)]))
+
+    def finished(self, report: Report, at: float) -> None:
+        pass
 
     def reported(self, report: Report, at: float, cause: str) -> None:
         if isinstance(report.run, StepRun):

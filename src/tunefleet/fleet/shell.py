@@ -184,6 +184,8 @@ class Shell:
         _, resource_id = self._assigned.pop(assignment.lease)
         self._heard.pop(assignment.lease, None)
         live = self._live.get(key.job_id)
+        if live is not None:
+            live.finished(report, now())
         end, cause = report.end, "" if error is None else str(error) or type(error).__name__
         if end is values.End.AWAY:
             self._away.setdefault(resource_id, now() - report.seconds)

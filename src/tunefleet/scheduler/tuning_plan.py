@@ -280,8 +280,13 @@ class TuningPlan:
         return sum(lane.device_s for lane in self.progress.values())
 
     def elapsed_s(self, now: float) -> float:
-        """Wall-clock seconds of the job, including those of earlier processes."""
+        """Wall-clock seconds of the job, including those of earlier processes, without what it only
+        waited."""
         return now - self._began
+
+    def waited(self, seconds: float) -> None:
+        """For other commands, while nothing of the job worked: no budget counts it."""
+        self._began += seconds
 
     def batch(self, task_id: str) -> int:
         """The number of candidates to select in the round just opened."""
