@@ -129,7 +129,8 @@ class FakeExecutor:
 
 
 def resource_of(name: str, role: Role, kind: str = "") -> Resource:
-    return Resource(name, role, kind or KINDS[role], frozenset([name]))
+    kind = kind or KINDS[role]
+    return Resource(name, role, kind, frozenset([name]), also=at_home(kind))
 
 
 class Bench:

@@ -4,6 +4,7 @@ it knows the addresses of the store and of the blobs."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -29,14 +30,14 @@ NAME = "other"
 
 
 @contextlib.contextmanager
-def hosting(home: Path, own: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def hosting(home: Path, own: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A host for the jobs of a home, and the URL of its store."""
     url = f"sqlite:///{Home(home).store}"
     addresses = ["--store", url, "--blobs", Home(home).objects.as_uri()]
     command = [sys.executable, "-m", "tunefleet", "host", *addresses, "--name", NAME]
     with (
         closing(open_store(home)) as store,
-        subprocess.Popen([*command, "--host-cores", "0", "--home", str(own)]) as process,
+        subprocess.Popen([*command, "--host-cores", "0", "--home", str(own), *options]) as process,
     ):
         try:
             until(lambda: bool(store.dispatch.hosts()))
@@ -98,3 +99,28 @@ def test_a_host_that_is_killed_costs_no_trial(tmp_path: Path) -> None:
         (job,) = store.jobs.page()
         trials = store.records.trials(job.job_id)
     assert len(trials) == TRIALS
+
+
+def test_a_host_that_joins_a_job_that_runs_takes_stages_of_it(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with contextlib.ExitStack() as stack:
+        there: list[str] = []
+
+        def join(event: Any) -> None:
+            if isinstance(event, StageCommitted) and not there:
+                there.append(stack.enter_context(hosting(home, tmp_path / "own"))[1])
+
+        committed = tuned(home, join)
+    assert f"{NAME}/host" in {event.run.resource_id for event in committed}
+
+
+def test_a_host_measures_where_it_is_to(tmp_path: Path) -> None:
+    """Never while the home measures, since both are of this machine."""
+    home, own = tmp_path / "home", tmp_path / "own"
+    with hosting(home, own, "--measure", "--threads", "1", "--device-cores", "1"):
+        committed = tuned(home, lambda event: None)
+    profiles = [event.run for event in committed if event.run.key.kind is StageKind.PROFILE]
+    assert f"{NAME}/device" in {run.resource_id for run in profiles}
+    profiles.sort(key=lambda run: run.started_at)
+    for one, other in itertools.pairwise(profiles):
+        assert one.started_at + one.seconds <= other.started_at + 0.01

@@ -23,6 +23,7 @@ FLEET = (
     Resource("may be shared", Role.DEVICE, "device", frozenset({"c"}), True, 2),
     Resource("launches", Role.DEVICE, "gpu", frozenset({"g"}), beside=frozenset({"a", "c"})),
     Resource("both", Role.DEVICE, "wide", frozenset({"a", "b", "c"})),
+    Resource("two kinds", Role.DEVICE, "gpu", frozenset({"b"}), also="device"),
 )
 STAGE: Any = object()
 
@@ -40,7 +41,8 @@ def looked_up(resources: Resources, held: list[Held]) -> dict[Any, set[str]]:
             if other.leases and other.resource.units & one.resource.beside:
                 free &= other.resource.shareable
         if free:
-            found.setdefault(one.pool, set()).add(one.resource.resource_id)
+            for pool in one.pools:
+                found.setdefault(pool, set()).add(one.resource.resource_id)
     return found
 
 
@@ -58,18 +60,18 @@ def test_a_resource_is_offered_exactly_when_a_stage_can_start_on_it(data: st.Dat
             present[resource.resource_id] = joined
         elif move == "leave":
             resources.leave(present.pop(resource.resource_id))
-        elif move == "start" and (startable := resources.startable(held.pool)) is not None:
+        elif move == "start" and (startable := resources.startable(held.pools[-1])) is not None:
             lease += 1
             resources.start(startable, STAGE, lease)
         elif move == "release" and held.leases:
             touched = resources.release(held, next(iter(held.leases)))
-            assert held.pool in touched
+            assert touched.issuperset(held.pools)
         elif move == "suspend":
             resources.suspend(held, "test")
         elif move == "resume":
             resources.resume(held)
         expected = looked_up(resources, list(present.values()))
-        for pool in {h.pool for h in present.values()}:
+        for pool in {pool for h in present.values() for pool in h.pools}:
             offered = resources.startable(pool)
             assert (offered is not None) == (pool in expected)
             assert offered is None or offered.resource.resource_id in expected[pool]
@@ -99,9 +101,9 @@ def test_a_device_that_was_away_is_tried_where_no_other_is_free() -> None:
     quarantine_s(away, *AWAY_S)
     resources.start(answers, STAGE, 1)
     resources.resume(away)  # it is idle longer than the other
-    assert away is resources.startable(away.pool)
+    assert away is resources.startable(away.pools[0])
     resources.release(answers, 1)
-    assert answers is resources.startable(away.pool)
+    assert answers is resources.startable(away.pools[0])
 
 
 def test_units_used_beside_others_are_shared_and_taken_in_turn() -> None:

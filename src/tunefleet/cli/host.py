@@ -38,8 +38,8 @@ def host(
 ) -> None:
     """Select, build and learn for the jobs of another home.
 
-    It does so until it is stopped. Jobs give stages to the hosts that are there when their search
-    begins; what this host runs when it ends is run elsewhere.
+    It does so until it is stopped, also for jobs that run already. What it runs when it ends is run
+    elsewhere.
     """
     chosen = name or socket.gethostname()
     if stop:

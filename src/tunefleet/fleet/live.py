@@ -175,6 +175,7 @@ class Steps:
             device_kind=preparation.device.hardware,
             priority=_PRIORITY,
             lookahead=False,
+            needs_home=True,
         )
 
     def submitted(self) -> None:

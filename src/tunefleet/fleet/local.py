@@ -147,12 +147,6 @@ class LocalFleet:
 
         def needed(shell: Shell, request: JobRequest) -> Iterator[Executor]:
             kind = request.device_kind
-            for executor in self._hosts_of(shell).newcomers():
-                if executor.resource.role is Role.DEVICE:
-                    elsewhere[executor.resource.kind] += 1
-                    if executor.resource.kind in in_flight:
-                        in_flight[executor.resource.kind] += width
-                yield executor
             if kind == shared_kind(self._here):
                 if request.job_id not in sharing:
                     sharing.add(request.job_id)
@@ -169,7 +163,15 @@ class LocalFleet:
                 joined.add(request.host_kind)
                 yield self._building(shell, request.host_kind)
 
-        return Shell(scheduler, lease_s, self.store.coordination.wanted, needed)
+        def joining(shell: Shell) -> Iterator[Executor]:
+            for executor in self._hosts_of(shell).newcomers():
+                if executor.resource.role is Role.DEVICE:
+                    elsewhere[executor.resource.kind] += 1
+                    if executor.resource.kind in in_flight:
+                        in_flight[executor.resource.kind] += width
+                yield executor
+
+        return Shell(scheduler, lease_s, self.store.coordination.wanted, needed, joining)
 
     def _building(self, shell: Shell, kind: str) -> Executor:
         own = toolchain_identity().host
@@ -183,7 +185,7 @@ class LocalFleet:
     def _measuring(self, shell: Shell, kind: str) -> Iterator[Executor]:
         if kind == self._here:
             units = device_units("device", THIS_MACHINE, self._layout)
-            device = Resource("device", Role.DEVICE, kind, units)
+            device = Resource("device", Role.DEVICE, kind, units, also=at_home(kind))
             yield self._executor(shell, device, (self.machine.device,))
         for slot in self.slots(kind):
             if slot.name not in self._senders:
@@ -192,7 +194,8 @@ class LocalFleet:
             units = device_units(slot.name, slot.spec, self._layout)
             # A stage of which any kind works here; the leases know the kinds apart.
             beside = units_beside(StageKind.PROFILE, slot.spec, self._layout)
-            device = Resource(slot.name, Role.DEVICE, kind, units, beside=beside)
+            home = at_home(kind)
+            device = Resource(slot.name, Role.DEVICE, kind, units, beside=beside, also=home)
             yield self._executor(shell, device, (remote.pool,), remote)
 
     def _sharing(self, shell: Shell, kind: str, number: int) -> Executor:

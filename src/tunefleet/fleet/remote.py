@@ -69,7 +69,7 @@ class RemoteHosts:
         self._orders: queue.SimpleQueue[_Out | int] = queue.SimpleQueue()
         self._out: dict[int, _Out] = {}
         self._hosts: dict[str, JoinedHost] = {}
-        self._next_look = 0.0
+        self._next_look = self._next_newcomers = 0.0
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
@@ -77,8 +77,15 @@ class RemoteHosts:
 
     def newcomers(self) -> Iterator[RemoteExecutor]:
         """An executor for each resource that was not there before. Hosts that show no sign of life
-        are left out."""
-        for host in self._store.dispatch.hosts():
+        are left out. Of two calls within half a second only the first one looks."""
+        if time.monotonic() < self._next_newcomers:
+            return
+        self._next_newcomers = time.monotonic() + _HOSTS_S
+        try:
+            hosts = self._store.dispatch.hosts()
+        except StoreBusyError:  # the next call sees them
+            return
+        for host in hosts:
             for offer in offers_of(host.resources):
                 executor = RemoteExecutor(self, host.identity.name, offer)
                 name = executor.resource.resource_id

@@ -67,13 +67,17 @@ def _nothing_needed(shell: Shell, request: values.JobRequest) -> Iterable[Execut
     return ()
 
 
+def _none_joins(shell: Shell) -> Iterable[Executor]:
+    return ()
+
+
 class Shell:
     """Carries out what the scheduler says, and tells it what happened.
 
     One thread calls `run`; `submit` and `report` may be called from any. `run` returns when nothing
     is left. `requested` says what users of other processes want of a job, asked at every beat.
     `needed` gives the resources that have to join before a job can run; a job ends with the error
-    that it raises.
+    that it raises. `joining` gives those that have come by themselves, asked at every beat too.
     """
 
     def __init__(
@@ -82,8 +86,10 @@ class Shell:
         lease_s: float,
         requested: Callable[[str], ControlRequest],
         needed: Callable[[Shell, values.JobRequest], Iterable[Executor]] = _nothing_needed,
+        joining: Callable[[Shell], Iterable[Executor]] = _none_joins,
     ) -> None:
         self._scheduler = scheduler
+        self._joining = joining
         self._needed = needed
         self._lease_s = lease_s
         self._requested = requested
@@ -136,6 +142,8 @@ class Shell:
         supply = waiting if isinstance(waiting, Supply) else Given(iter(waiting))
         try:
             while True:
+                for executor in self._joining(self):
+                    self.join(executor)
                 while len(self._live) < at_once and self._inbox.empty():
                     live = supply.take()
                     if live is None:

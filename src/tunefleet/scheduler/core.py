@@ -310,8 +310,7 @@ class Scheduler:
         known = self.resources.get(event.resource.resource_id)
         if known is not None:
             self._lose(event.resource.resource_id, "it joined again", event.at)
-        self.resources.join(event.resource)
-        self._touched.add((event.resource.role, event.resource.kind))
+        self._touched.update(self.resources.join(event.resource).pools)
 
     def _resource_lost(self, event: ResourceLost) -> None:
         self._lose(event.resource_id, event.cause, event.at)
@@ -372,7 +371,7 @@ class Scheduler:
         of_any = self.policy.gated or self.resources.any_beside
         for pool in self.resources.in_turn(self.resources.pools() if of_any else self._touched):
             while (held := self.resources.startable(pool)) and not self._yields(held):
-                stage = self.policy.take(held, now)
+                stage = self.policy.take(pool, now)
                 if stage is not None:
                     self._start(stage, held, now)
                 elif not self._look_ahead(pool, now):

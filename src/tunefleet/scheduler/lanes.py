@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tunefleet.core.job import NOTHING_LEFT, NOTHING_TO_TUNE
 from tunefleet.core.stage import StageKey, StageKind, WorkKind
 from tunefleet.scheduler.transitions import StageState, Transition, moved
-from tunefleet.scheduler.values import ROLE_OF, JobRequest, Role
+from tunefleet.scheduler.values import ROLE_OF, JobRequest, Role, at_home
 
 #: (role, kind of resource) that a stage needs and a resource provides.
 Pool = tuple[Role, str]
@@ -126,10 +126,8 @@ class JobRecord:
         self.lookahead = lookahead
         self.job_id = request.job_id
         self.plan = request.plan
-        self.pools: tuple[Pool, Pool] = (
-            (Role.HOST, request.host_kind),
-            (Role.DEVICE, request.device_kind),
-        )
+        device = at_home(request.device_kind) if request.needs_home else request.device_kind
+        self.pools: tuple[Pool, Pool] = ((Role.HOST, request.host_kind), (Role.DEVICE, device))
         self.paused = False
         self.ending: str | None = None
         self.open_rounds = 0

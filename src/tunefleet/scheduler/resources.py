@@ -28,11 +28,12 @@ class Held:
     """A resource with its running stages and its recent failures."""
 
     __slots__ = ("drift_quarantines", "drifts", "failed_lanes", "failures", "last_lease", "leases",
-                 "pool", "quarantines", "resource", "sharers", "suspended", "until")  # fmt: skip
+                 "pools", "quarantines", "resource", "sharers", "suspended", "until")  # fmt: skip
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
-        self.pool: Pool = (resource.role, resource.kind)
+        kinds = (resource.kind, resource.also) if resource.also else (resource.kind,)
+        self.pools: tuple[Pool, ...] = tuple((resource.role, kind) for kind in kinds)
         self.leases: dict[int, Stage] = {}
         #: That of the stage which started last.
         self.last_lease = 0
@@ -62,7 +63,7 @@ class Resources:
         #: Whether a resource uses units beside its own.
         self.any_beside = False
 
-    def join(self, resource: Resource) -> None:
+    def join(self, resource: Resource) -> Held:
         held = Held(resource)
         self._held[resource.resource_id] = held
         # Sorted: the order of a set of names differs between processes.
@@ -73,21 +74,24 @@ class Resources:
             other.sharers.append(held)
         for of_unit in owners:
             of_unit[resource.resource_id] = held
-        self._of_pool[held.pool] = self._of_pool.get(held.pool, 0) + 1
+        for pool in held.pools:
+            self._of_pool[pool] = self._of_pool.get(pool, 0) + 1
         self.any_beside |= bool(resource.beside)
         self._settle(held)
+        return held
 
     def leave(self, held: Held) -> set[Pool]:
         """Remove a resource; returns the pools in which a stage may now start."""
-        touched = {other.pool for other in held.sharers}
+        touched = {pool for other in held.sharers for pool in other.pools}
         resource_id = held.resource.resource_id
         del self._held[resource_id]
         for _ in held.leases:
             self._ledger.release(held.resource)
         for unit in held.resource.units | held.resource.beside:
             del self._owners[unit][resource_id]
-        self._idle[held.pool].pop(resource_id, None)
-        self._of_pool[held.pool] -= 1
+        for pool in held.pools:
+            self._idle[pool].pop(resource_id, None)
+            self._of_pool[pool] -= 1
         for other in held.sharers:
             if other is not held:
                 other.sharers.remove(held)
@@ -124,12 +128,14 @@ class Resources:
             wanted = not other.resource.shareable and other.resource.units & held.resource.beside
             waits = not (other.leases or other.suspended or self._ledger.free(other.resource))
             if wanted and waits and other.last_lease < held.last_lease:
-                yield other.pool
+                yield from other.pools
 
     def start(self, held: Held, stage: Stage, lease: int) -> None:
         self._ledger.take(held.resource)
         held.leases[lease] = stage
-        held.last_lease = self._last_lease[held.pool] = lease
+        held.last_lease = lease
+        for pool in held.pools:
+            self._last_lease[pool] = lease
         self._settle_all(held)
 
     def release(self, held: Held, lease: int) -> set[Pool]:
@@ -151,16 +157,18 @@ class Resources:
     def _settle_all(self, held: Held) -> set[Pool]:
         for other in held.sharers:
             self._settle(other)
-        return {other.pool for other in held.sharers}
+        return {pool for other in held.sharers for pool in other.pools}
 
     def _settle(self, held: Held) -> None:
         """List the resource as idle if and only if a stage could start on it."""
-        idle = self._idle.setdefault(held.pool, {})
         room = len(held.leases) < held.resource.slots and not held.suspended
-        if room and self._ledger.free(held.resource):
-            idle.setdefault(held.resource.resource_id, held)
-        else:
-            idle.pop(held.resource.resource_id, None)
+        starts = room and self._ledger.free(held.resource)
+        for pool in held.pools:
+            idle = self._idle.setdefault(pool, {})
+            if starts:
+                idle.setdefault(held.resource.resource_id, held)
+            else:
+                idle.pop(held.resource.resource_id, None)
 
     def judge(self, held: Held, stage: Stage, failed: bool, drifted: bool) -> str:
         """Count a stage's outcome; returns the reason to quarantine the resource, or ""."""

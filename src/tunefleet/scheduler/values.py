@@ -43,7 +43,8 @@ class Resource:
     `kind` is what a lane requests: the kind of host, or the exact identity of the device.
     Two stages whose units intersect never run together unless both resources are `shareable`;
     `slots` is the number of stages that may run at once on a shareable resource. A device is
-    shareable only where an experiment is about what stages do to each other.
+    shareable only where an experiment is about what stages do to each other. `also` is another kind
+    that it serves too.
     """
 
     resource_id: str
@@ -53,16 +54,18 @@ class Resource:
     shareable: bool = False
     slots: int = 1
     beside: frozenset[str] = frozenset()
+    also: str = ""
 
     def __post_init__(self) -> None:
         if self.slots < 1 or (self.slots > 1 and not self.shareable):
             raise ValueError(f"{self.resource_id}: {self.slots} slots need a shareable resource")
 
 
-def at_home(host_kind: str) -> str:
-    """The kind of a host that has the files of the home too, as only its own machine has. It comes
-    before others in the order of pools, so that steps, for which a job waits, go first."""
-    return f"(home) {host_kind}"
+def at_home(kind: str) -> str:
+    """The kind of a host or device that has the files of the home too, as only those of its own
+    machine have. It comes before others in the order of pools, so that steps, for which a job
+    waits, go first."""
+    return f"(home) {kind}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class JobRequest:
     Higher `priority` goes first; `deadline` is a time of the shell's clock. `width` is the most
     lanes with an open round. `lookahead`: whether an idle host may select and build a lane's next
     batch before the current one is profiled; None leaves that to the policy. `order` is the
-    sequence of stages in a round.
+    sequence of stages in a round. `needs_home`: what is measured needs the files of the home.
     """
 
     job_id: str
@@ -85,6 +88,7 @@ class JobRequest:
     deadline: float | None = None
     width: int | None = None
     lookahead: bool | None = None
+    needs_home: bool = False
 
 
 #: The end reason of a job that its user cancelled.

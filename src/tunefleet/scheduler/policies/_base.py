@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from tunefleet.scheduler.estimates import Estimates
 from tunefleet.scheduler.lanes import JobRecord, Pool, Stage
-from tunefleet.scheduler.resources import Held, Resources
+from tunefleet.scheduler.resources import Resources
 from tunefleet.scheduler.transitions import StageState
 
 
@@ -44,8 +44,8 @@ class Policy(Protocol):
         """A stage became ready."""
         ...
 
-    def take(self, held: Held, now: float) -> Stage | None:
-        """The stage to start on a free resource, or None to leave it idle."""
+    def take(self, pool: Pool, now: float) -> Stage | None:
+        """The stage to start on a free resource of a pool, or None to leave it idle."""
         ...
 
     def hurries(self, job: JobRecord, now: float) -> bool:

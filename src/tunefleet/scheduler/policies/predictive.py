@@ -10,7 +10,6 @@ from tunefleet.scheduler.names import PREDICTIVE
 from tunefleet.scheduler.policies._base import PolicyView, Queues
 from tunefleet.scheduler.policies._loads import JobLoad, LoadGroup, Pace
 from tunefleet.scheduler.policies._shares import Class, FairShares
-from tunefleet.scheduler.resources import Held
 from tunefleet.scheduler.values import ROLE_OF, Role
 
 #: Expected seconds per second of work for a lane that goes first: it still waits for running
@@ -108,12 +107,12 @@ class Predictive:
         steady = pace.start + begun * (steady_end - pace.start)
         return _LATEST * latest + (1 - _LATEST) * steady
 
-    def take(self, held: Held, now: float) -> Stage | None:
-        tight = self._tight[held.pool]
+    def take(self, pool: Pool, now: float) -> Stage | None:
+        tight = self._tight[pool]
         while (head := tight.head()) is not None and head[0] <= now:
             tight.pop()
             self._hurry(head[1])
-        stage = self._shares.pop(held.pool)
+        stage = self._shares.pop(pool)
         if stage is not None:
             self._shares.charge(stage, self._view.estimates)
         return stage

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tunefleet.core.stage import STAGE_ORDER, WorkKind
 from tunefleet.core.step import StepKind
-from tunefleet.scheduler.lanes import JobRecord, Stage
+from tunefleet.scheduler.lanes import JobRecord, Pool, Stage
 from tunefleet.scheduler.names import INTERLEAVED, SEQUENTIAL, SYNCHRONOUS
 from tunefleet.scheduler.policies._base import PolicyView, Queues
-from tunefleet.scheduler.resources import Held
 from tunefleet.scheduler.transitions import StageState
 
 
@@ -45,8 +44,8 @@ class Interleaved(_Plain):
     def add(self, stage: Stage, now: float) -> None:
         self._queues[stage.pool].push(0, stage)
 
-    def take(self, held: Held, now: float) -> Stage | None:
-        return self._queues[held.pool].pop()
+    def take(self, pool: Pool, now: float) -> Stage | None:
+        return self._queues[pool].pop()
 
 
 class Sequential(_Plain):
@@ -56,7 +55,7 @@ class Sequential(_Plain):
     name = SEQUENTIAL
     gated = True
 
-    def take(self, held: Held, now: float) -> Stage | None:
+    def take(self, pool: Pool, now: float) -> Stage | None:
         if self._view.running:
             return None
         waiting = (job for job in self._view.jobs.values() if not job.paused)
@@ -66,7 +65,7 @@ class Sequential(_Plain):
         # An open round continues before another lane starts one.
         ready = [s for s in current.stages() if s.state is StageState.READY]
         furthest = max(ready, key=lambda s: s.position, default=None)
-        return furthest if furthest is not None and furthest.pool == held.pool else None
+        return furthest if furthest is not None and furthest.pool == pool else None
 
 
 class Synchronous(_Plain):
@@ -82,8 +81,8 @@ class Synchronous(_Plain):
     def add(self, stage: Stage, now: float) -> None:
         self._queues[stage.kind][stage.pool].push(0, stage)
 
-    def take(self, held: Held, now: float) -> Stage | None:
+    def take(self, pool: Pool, now: float) -> Stage | None:
         if not self._view.running and (self._phase is None or self._queues[self._phase].empty):
             waiting = (kind for kind, queues in self._queues.items() if not queues.empty)
             self._phase = next(waiting, None)
-        return None if self._phase is None else self._queues[self._phase][held.pool].pop()
+        return None if self._phase is None else self._queues[self._phase][pool].pop()
