@@ -128,13 +128,18 @@ def test_run_casts_where_no_value_is_lost_and_says_so(
     assert "input a is int64 and has values that float32 does not" in ended.err
 
 
-def test_run_times_repeated_calls(invoke: Invoke, inference: list[Any], array: Path) -> None:
-    given = ("run", "artifact", "--input", str(array), "--repeat", "9")
+def test_run_times_repeated_calls(
+    invoke: Invoke, inference: list[Any], array: Path, tmp_path: Path
+) -> None:
+    """Without a home, which is not made for it."""
+    home = tmp_path / "nowhere"
+    given = ("run", "artifact", "--input", str(array), "--repeat", "9", "--home", str(home))
     assert "the median of 9 calls" in invoke(*given).out
     value = json.loads(invoke(*given, "--json", "-").out)
     latency = value["latency_ms"]
     assert 0 < latency["low"] <= latency["median"] <= latency["high"]
     assert value["repeats"] == 9
+    assert not home.exists()
 
 
 def _broken_inputs(place: Path) -> dict[str, Path]:

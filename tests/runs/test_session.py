@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from tests.fleet.jobs import SETTINGS
-from tests.runs.served import served
+from tests.runs.served import killed, served
 from tunefleet import BenchmarkContext, Session, evaluate_artifact, list_tasks, run_artifact
+from tunefleet.cli.app import run
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import Event, JobContinued, JobHeld, JobOpened, Note, PhaseStarted
 from tunefleet.core.home import Home
@@ -509,7 +510,16 @@ def test_one_artifact_takes_several_shapes_and_keeps_what_cannot_be_compiled(
     (tmp_path / "free.onnx").write_bytes(b"another network")
     with served(home):
         by_server = evaluate_artifact(context.run_id, home, 2)
+        with killed(home), pytest.raises(JobError, match="its process ended by SIGKILL; give"):
+            evaluate_artifact(context.run_id, home, 500)
+        last = list_jobs(home, limit=1)[0]
+        assert (last["kind"], last["state"]) == ("evaluate", "failed")
+        assert "SIGKILL" in last["reason"]
     assert [shape.inputs for shape in result.shapes] == [s.inputs for s in by_server.shapes]
+    np.save(tmp_path / "x.npy", np.ones((1, 3, 8, 8), "float32"))
+    command = ["run", context.run_id, "--input", str(tmp_path / "x.npy"), "--repeat", "3"]
+    assert run([*command, "--home", str(home)]) == 0
+    assert tuple(list_jobs(home, limit=1)[0][k] for k in ("kind", "state")) == ("run", "succeeded")
     assert "source" in [b.kind for b in loaded.evaluate(rounds=2).result().baselines]
     (kept,) = Home(home).networks.glob("*/free.onnx")
     kept.write_bytes(b"another network")

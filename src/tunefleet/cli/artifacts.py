@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tunefleet.cli import options, output, parsing
+from tunefleet.core.home import Home, default_home
+from tunefleet.core.ids import digest
 from tunefleet.errors import InputError, foreign, raise_mistake
 from tunefleet.system.files import check_regular
 
@@ -64,7 +67,12 @@ def run(
             typer.echo(f"note: {note}", err=True)
         outputs = module.run(cast)
         names = [spec.name for spec in module.signatures[0].outputs]
-        latency = None if repeat is None else _timed(lambda: module.run(cast), repeat)
+        latency = None
+        if repeat is not None:
+            content = digest([repeat, *(digest(array.tobytes()) for array in cast)])
+            latency = _alone(
+                artifact, home, content, partial(_timed, lambda: module.run(cast), repeat)
+            )
     paths = _save(outputs, Path(output_path)) if output_path else [None] * len(outputs)
     described = [_described(*each) for each in zip(names, outputs, paths, strict=True)]
     value = {
@@ -75,6 +83,22 @@ def run(
         "repeats": repeat,
     }
     output.tell(json, value, lambda: _show(described, latency, repeat))
+
+
+def _alone(
+    artifact: str, home: Path | None, content: str, timed: Callable[[], Interval]
+) -> Interval:
+    """What is `timed` while no command of the home measures. Without a home there is none."""
+    at_home = home or default_home()
+    if not Home(at_home).store.is_file():
+        return timed()
+    from tunefleet.runs.errands import timed_run
+
+    return timed_run(artifact, at_home, content, timed, _say)
+
+
+def _say(text: str) -> None:
+    output.console(stderr=True).print(text, soft_wrap=True, markup=False)
 
 
 def _timed(call: Callable[[], object], repeat: int) -> Interval:
@@ -119,10 +143,7 @@ def evaluate(
     """Measure a tuned network again, beside its source framework."""
     from tunefleet.runs.errands import evaluate_artifact
 
-    def tell(text: str) -> None:
-        output.console(stderr=True).print(text, soft_wrap=True, markup=False)
-
-    result = evaluate_artifact(artifact, home, rounds, require_signed, tell)
+    result = evaluate_artifact(artifact, home, rounds, require_signed, _say)
     output.tell(json, result.to_dict(), lambda: _show_evaluation(result))
 
 

@@ -38,14 +38,15 @@ class JobState(StrEnum):
 
 class JobKind(StrEnum):
     """What a job is to bring: a tuned network, a module of what is known, records, which device
-    each task of a network is to run on, or the figures of an artifact measured again. An import
-    brought records of elsewhere."""
+    each task of a network is to run on, the figures of an artifact measured again, or the time of
+    its calls on given inputs. An import brought records of elsewhere."""
 
     TUNE = "tune"
     BUILD = "build"
     COLLECT = "collect"
     PLACE = "place"
     EVALUATE = "evaluate"
+    RUN = "run"
     IMPORT = "import"
 
 

@@ -4,6 +4,7 @@ again. Whoever asks for one does it, or the server of the home, by a process of 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,12 @@ from tunefleet.core.job import Evaluated, Job, JobKind, JobSpec, JobState, JobTe
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.result import Evaluation, RunResult
 from tunefleet.core.settings import MeasureSettings, TuneSettings
+from tunefleet.core.statistics import Interval
 from tunefleet.errors import JobError, TunefleetError, judged
 from tunefleet.fleet.leases import Leases
 from tunefleet.report.result import read_evaluation
 from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.evaluation import measured_again
+from tunefleet.runs.evaluation import device_alone, measured_again
 from tunefleet.runs.jobs import close_cancelled
 from tunefleet.runs.placement import check_division, placed
 from tunefleet.runs.request import SearchRequest, check_rounds, enter_job, job_spec, source_of
@@ -93,22 +96,53 @@ def evaluate_artifact(
     check_rounds(rounds)
     artifact = open_artifact(path_or_id, home, signed_by)
     at_home = Path(home or default_home())
-    if artifact.path.parent.resolve() != Home(at_home).artifacts.resolve():
+    if not _is_of(artifact, at_home):
         return measured_again(artifact, at_home, rounds, tell)
     evaluated = Evaluated(artifact.path.name, rounds)
     content = digest(["evaluate", evaluated.artifact, rounds])
-    spec = JobSpec(
+    spec = replace(_of_artifact(artifact, JobKind.EVALUATE, content), evaluated=evaluated)
+    return read_evaluation(_answer(spec, BenchmarkContext(home=at_home), tell))
+
+
+def timed_run(
+    path_or_id: str | Path,
+    home: Path,
+    content: str,
+    timed: Callable[[], Interval],
+    tell: Callable[[str], None] = _unheard,
+) -> Interval:
+    """What `timed` measures of an artifact in this process, in seconds, while no command of the
+    home measures here. Of an artifact of the home it is a job of it; of one `content` there is one
+    at a time."""
+    artifact = open_artifact(path_or_id, home)
+    if not _is_of(artifact, home):
+        with device_alone(artifact, home, "run", tell):
+            return timed()
+    spec = _of_artifact(artifact, JobKind.RUN, digest(["run", artifact.path.name, content]))
+
+    def call(heard: Callable[[str], None]) -> dict[str, Any]:
+        with device_alone(artifact, home, "run", heard):
+            return {"latency_ms": timed().scaled(1e3).to_json()}
+
+    answer = _done_here(spec, BenchmarkContext(home=home), tell, call)
+    return Interval(**answer["latency_ms"]).scaled(1e-3)
+
+
+def _is_of(artifact: Artifact, home: Path) -> bool:
+    return artifact.path.parent.resolve() == Home(home).artifacts.resolve()
+
+
+def _of_artifact(artifact: Artifact, kind: JobKind, content: str) -> JobSpec:
+    return JobSpec(
         network=replace(artifact.network, digest=content),
         target=artifact.target,
         device=artifact.device,
         toolchain=artifact.toolchain,
         budget=NO_SEARCH,
         settings=TuneSettings(),
-        kind=JobKind.EVALUATE,
+        kind=kind,
         terms=JobTerms(owner=user_name()),
-        evaluated=evaluated,
     )
-    return read_evaluation(_answer(spec, BenchmarkContext(home=at_home), tell))
 
 
 def evaluated_again(
@@ -134,22 +168,44 @@ def evaluated_again(
 def _answer(
     spec: JobSpec, context: BenchmarkContext, tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    """What a job of one call brings. Raises what ended it."""
+    """What a job of one call brings, by the server of its home where one runs. Raises what ended
+    it."""
+    if server_of(context.home) is None:
+        return _done_here(spec, context, tell, partial(_called, spec, context.home))
+    with closing(open_store(context.home)) as store:
+        return done_by_server(store, spec, context, _notes_to(tell), ControlRequest.CANCEL)
 
+
+def _done_here(
+    spec: JobSpec,
+    context: BenchmarkContext,
+    tell: Callable[[str], None],
+    call: Callable[[Callable[[str], None]], dict[str, Any]],
+) -> dict[str, Any]:
+    with (
+        closing(open_store(context.home)) as store,
+        closing(Leases(store.coordination)) as leases,
+        leases.job(spec.fingerprint),
+    ):
+        job = enter_job(store, spec, context, new=False)
+        return _done(store, job, _notes_to(tell), call)
+
+
+def _notes_to(tell: Callable[[str], None]) -> Observer:
     def watch(event: Event) -> None:
         if isinstance(event, Note):
             tell(event.text)
 
-    home = context.home
-    with closing(open_store(home)) as store:
-        if server_of(home) is not None:
-            return done_by_server(store, spec, context, watch, ControlRequest.CANCEL)
-        with closing(Leases(store.coordination)) as leases, leases.job(spec.fingerprint):
-            return _done(store, enter_job(store, spec, context, new=False), home, watch)
+    return watch
 
 
-def _done(store: Store, job: Job, home: Path, watch: Callable[[Event], None]) -> dict[str, Any]:
-    """Do a job and close it. Raises what ended it; one that is interrupted stays open."""
+def _done(
+    store: Store,
+    job: Job,
+    watch: Observer,
+    call: Callable[[Callable[[str], None]], dict[str, Any]],
+) -> dict[str, Any]:
+    """Do a job by a call and close it. Raises what ended it; one that is interrupted stays open."""
 
     def keep(event: Event) -> None:
         with suppress(TunefleetError):  # the job itself meets a full disk, and says so
@@ -157,7 +213,7 @@ def _done(store: Store, job: Job, home: Path, watch: Callable[[Event], None]) ->
         watch(event)
 
     try:
-        answer = _called(job.spec, home, lambda text: keep(Note(text)))
+        answer = call(lambda text: keep(Note(text)))
     except Exception as raised:
         error = judged(raised)
         store.jobs.finish(job.job_id, JobState.FAILED, {"stopped": str(error)})
@@ -205,10 +261,12 @@ class Errand:
     def is_over(self) -> bool:
         code = self._process.poll()
         if code and self.error is None:
-            self.error = JobError(f"its process ended with exit code {code}")
+            ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            self.error = JobError(f"its process ended by {ending}", cure="give the command again")
             if self._store.jobs.get(self._job_id).state is JobState.RUNNING:
-                ended = [ended_by(self.error)]
-                self._store.events.append(self._job_id, time.time(), ended)
+                summary = {"stopped": str(self.error)}
+                self._store.jobs.finish(self._job_id, JobState.FAILED, summary)
+                self._store.events.append(self._job_id, time.time(), [ended_by(self.error)])
         return code is not None
 
     def close(self) -> None:
@@ -246,8 +304,9 @@ def _main(home: str, job_id: str) -> int:
         job = store.jobs.get(job_id)
         with closing(Leases(store.coordination)) as leases, leases.job(job.spec.fingerprint):
             if store.jobs.get(job_id).state is JobState.RUNNING:
+                call = partial(_called, job.spec, Path(home))
                 with _ended_by_user(store, job):
-                    _done(store, job, Path(home), lambda event: None)
+                    _done(store, job, lambda event: None, call)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,9 +32,6 @@ def measured_again(
     from tunefleet.artifacts.artifact import check_files
     from tunefleet.artifacts.module import check_runs_here
     from tunefleet.artifacts.runtime import with_pool
-    from tunefleet.devices.neighbours import joined_cores
-    from tunefleet.fleet.leases import measuring, units_alone
-    from tunefleet.hardware.processor import machine_layout
     from tunefleet.stages import work
 
     check_runs_here(artifact)
@@ -41,11 +39,22 @@ def measured_again(
     if artifact.untuned.is_file():
         check_files(artifact, artifact.untuned)
     spec, threads = here_for(artifact.target), artifact.target.threads
-    units = units_alone("", spec, machine_layout(pairs=joined_cores(home)).layout)
     measured = (artifact, _network_of(artifact, home), rounds)
-    with measuring(home, units, "evaluation", tell):
+    with device_alone(artifact, home, "evaluation", tell):
         evaluation, identity = with_pool(work.on_device, spec, threads, None, _evaluated, measured)
     return fill_in(evaluation, artifact, identity, home)
+
+
+def device_alone(
+    artifact: Artifact, home: Path, purpose: str, tell: Callable[[str], None]
+) -> AbstractContextManager[None]:
+    """What an artifact runs on here, which no command of the home uses within the block."""
+    from tunefleet.devices.neighbours import joined_cores
+    from tunefleet.fleet.leases import measuring, units_alone
+    from tunefleet.hardware.processor import machine_layout
+
+    layout = machine_layout(pairs=joined_cores(home)).layout
+    return measuring(home, units_alone("", here_for(artifact.target), layout), purpose, tell)
 
 
 def _network_of(artifact: Artifact, home: Path) -> str:

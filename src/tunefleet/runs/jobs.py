@@ -12,8 +12,9 @@ from tunefleet.core.budget import NO_SEARCH, Budget
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import ended_by
 from tunefleet.core.home import Home
-from tunefleet.core.job import BESIDE_OTHERS, Job, JobState
+from tunefleet.core.job import BESIDE_OTHERS, Job, JobKind, JobState
 from tunefleet.core.result import RunResult, of_shape, to_json
+from tunefleet.core.statistics import Interval
 from tunefleet.core.step import StepKey, StepKind
 from tunefleet.errors import InputError, JobError
 from tunefleet.fleet.leases import Leases, jobs_held
@@ -182,8 +183,11 @@ def _result(job: Job, summary: dict[str, Any]) -> RunResult:
     """What came of a job, as far as a list shows it. Raises InputError."""
     from tunefleet.report.result import read_evaluation, read_result
 
-    if job.spec.divided or (job.spec.evaluated and job.state is not JobState.SUCCEEDED):
+    kind, is_done = job.spec.kind, job.state is JobState.SUCCEEDED
+    if kind is JobKind.PLACE or (kind in (JobKind.EVALUATE, JobKind.RUN) and not is_done):
         return RunResult()
+    if kind is JobKind.RUN:
+        return RunResult(tuned_ms=Interval(**summary["latency_ms"]))
     if job.spec.evaluated:
         figures = read_evaluation(summary)
         return RunResult(**of_shape(figures), artifact=figures.artifact)

@@ -208,13 +208,14 @@ def _upto(kinds: tuple[StepKind, ...], last: StepKind | None) -> tuple[StepKind,
 
 
 #: A build delivers what earlier jobs found; a collection imports nothing but its tasks. A
-#: placement and an evaluation are one call, and nothing of an import is left to do.
+#: placement, an evaluation and a run are one call, and nothing of an import is left to do.
 PLANS = {
     JobKind.TUNE: JobPlan(),
     JobKind.BUILD: JobPlan(searches=False, after=DELIVERY),
     JobKind.COLLECT: JobPlan(before=(StepKind.SPLIT,), after=(), goes_on=False),
     JobKind.PLACE: JobPlan(before=(), searches=False, after=()),
     JobKind.EVALUATE: JobPlan(before=(), searches=False, after=()),
+    JobKind.RUN: JobPlan(before=(), searches=False, after=()),
     JobKind.IMPORT: JobPlan(before=(), searches=False, after=()),
 }
 
