@@ -17,7 +17,8 @@ from tests.networks import write_small
 from tests.runs.served import served
 from tests.store.values import make_spec
 from tunefleet import BenchmarkContext, tune
-from tunefleet.artifacts.blobs import LostBlobError
+from tunefleet.artifacts.blobs import LostBlobError, open_blobs
+from tunefleet.compiler.frontends.keras_ import prefer_torch
 from tunefleet.compiler.frontends.spec import named_as_given, network_digest, network_files
 from tunefleet.core.home import Home
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions, InputFile
@@ -26,6 +27,7 @@ from tunefleet.errors import InputError
 from tunefleet.runs.disk import disk_usage, prune
 from tunefleet.runs.request import source_of
 from tunefleet.runs.submitting import server_of
+from tunefleet.runs.tuning import Tuned
 from tunefleet.stages.place import source_here
 from tunefleet.store import each_job, open_store
 
@@ -188,26 +190,79 @@ def test_a_reference_is_opened_where_the_network_of_the_job_lies(home: Home) -> 
     assert before == home.absolute_reference(before, spec)
 
 
-@pytest.mark.tvm
-@pytest.mark.slow
-def test_a_job_that_is_left_to_a_server_needs_no_file_of_its_user(
-    network: Path, home: Home, context: BenchmarkContext
-) -> None:
+def left_to_a_server(network: Path, home: Home, context: BenchmarkContext) -> Tuned:
+    """What comes of a job whose user removes the network while it waits."""
     with served(home.root), closing(open_store(home.root)) as store:
         assert server_of(home.root) is not None
         (left,) = tune([network], trials=4, settings=SETTINGS, context=context, detach=True)
-        network.unlink()
+        remove = shutil.rmtree if network.is_dir() else Path.unlink
+        remove(network)
         source = store.jobs.get(left.job).spec.source
         assert source is not None
         kept = Path(home.resolved(source).spec)
         (outcome,) = tune([kept], trials=4, settings=SETTINGS, context=context)
         assert outcome.job == left.job
-        assert outcome.result is not None
         assert [job.state for job in each_job(store.jobs)] == [JobState.SUCCEEDED]
+    assert outcome.result is not None
     assert "source" in [baseline.kind for baseline in outcome.result.baselines]
+    return outcome
+
+
+@pytest.mark.tvm
+@pytest.mark.slow
+def test_a_job_that_is_left_to_a_server_needs_no_file_of_its_user(
+    network: Path, home: Home, context: BenchmarkContext
+) -> None:
+    outcome = left_to_a_server(network, home, context)
+    assert outcome.result is not None
     dump = "\n".join(sqlite3.connect(home.store).iterdump())
     assert str(network.parent) not in dump.replace(outcome.result.artifact or "-", "")
     used = {part.name: part for part in disk_usage(home.root)}["networks"]
     assert used.size > 0
+    (kept,) = open_blobs(home.networks).names()
+    os.utime(home.networks / kept, (1.0, 1.0))
     prune(home.root)
-    assert len(list(home.networks.iterdir())) == 1  # its artifact is measured beside it
+    assert [kept] == open_blobs(home.networks).names()  # its artifact is measured beside it
+    shutil.rmtree(outcome.result.artifact or "")
+    prune(home.root)
+    assert open_blobs(home.networks).names() == []
+
+
+@pytest.mark.tvm
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Keras and TensorFlow warn of themselves as they save
+@pytest.mark.parametrize("kind", ["keras", "saved_model"])
+def test_a_file_of_keras_and_a_folder_of_tensorflow_are_kept_too(
+    kind: str, tmp_path: Path, home: Home, context: BenchmarkContext
+) -> None:
+    left_to_a_server(_MAKERS[kind](tmp_path), home, context)
+
+
+def _keras_file(folder: Path) -> Path:
+    pytest.importorskip("torch", reason="needs tunefleet[keras]")
+    prefer_torch("these tests")
+    keras = pytest.importorskip("keras", reason="needs tunefleet[keras]")
+    if keras.config.backend() != "torch":
+        pytest.skip("Keras is not on torch here")
+    image = keras.Input((8, 8, 3), name="image")
+    convolved = keras.layers.Conv2D(4, 3, activation="relu")(image)
+    keras.Model(image, convolved).save(folder / "network.keras")
+    return folder / "network.keras"
+
+
+def _saved_model(folder: Path) -> Path:
+    pytest.importorskip("tflite", reason="needs tunefleet[tensorflow]")
+    prefer_torch("these tests")
+    tf = pytest.importorskip("tensorflow", reason="needs tunefleet[tensorflow]")
+    network = tf.Module()
+    network.kernel = tf.Variable(tf.ones((3, 3, 3, 4)))
+    given = [tf.TensorSpec((1, 8, 8, 3), tf.float32, "image")]
+    serve = tf.function(
+        lambda image: {"y": tf.nn.conv2d(image, network.kernel, 1, "SAME")}, input_signature=given
+    )
+    path = folder / "network"
+    tf.saved_model.save(network, str(path), signatures=serve.get_concrete_function())
+    return path
+
+
+_MAKERS = {"keras": _keras_file, "saved_model": _saved_model}
