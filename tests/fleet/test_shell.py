@@ -215,6 +215,18 @@ def test_steps_run_in_their_order_where_they_belong() -> None:
     assert bench.done == list(ALL)
 
 
+def test_a_device_without_the_files_of_the_home_runs_no_step() -> None:
+    bench = Bench("a", "b")
+    kind = KINDS[Role.DEVICE]
+    elsewhere = FakeExecutor(
+        Resource("elsewhere", Role.DEVICE, kind, frozenset(["elsewhere"])), bench.shell, bench.mocks
+    )
+    bench.shell.join(elsewhere)
+    bench.shell.submit(steps_of("steps", ALL))
+    assert {e.end for e in bench.shell.run().values()} == {JobEnd.DONE}
+    assert {StageKind.PROFILE} == {assignment.key.kind for assignment in elsewhere.started}
+
+
 def test_steps_that_are_done_are_not_done_again() -> None:
     bench = Bench("a")
     bench.shell.submit(steps_of("steps", ALL, done=ALL[:3]))
