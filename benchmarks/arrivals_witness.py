@@ -36,8 +36,8 @@ class Clairvoyant:
         rank = self._rank.get(job_id, len(self._rank))
         self._queues[stage.pool].push((rank, -left_s), stage)
 
-    def take(self, held: Any, now: float) -> Any:
-        return self._queues[held.pool].pop()
+    def take(self, pool: Any, now: float) -> Any:
+        return self._queues[pool].pop()
 
     def hurries(self, job: Any, now: float) -> bool:
         return job.job_id in self._rank
