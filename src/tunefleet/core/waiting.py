@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-#: Begin and end, in seconds of a clock that the caller knows.
-Span = tuple[float, float]
-
 #: Any stage waits for so many seconds: to be committed, and to be reported.
 _LEAST_S = 0.1
 
 
-class Waiting:
+class WaitingTime:
     """Is told when each stage of a job is given to a resource and when it ends, in the order of
-    time. A stage waits first, then it works."""
+    time, in seconds of a clock that only the caller knows. A stage waits first, then it works."""
 
     def __init__(self) -> None:
         self._out: dict[Hashable, float] = {}
         #: When a stage worked, and what was counted before.
-        self._passed: list[Span] = []
+        self._passed: list[tuple[float, float]] = []
 
     def began(self, stage: Hashable, at: float) -> None:
         self._out[stage] = at
@@ -38,7 +35,9 @@ class Waiting:
         return sum(end - begin for begin, end in waited)
 
 
-def _without(span: Span, taken: Iterable[Span]) -> list[Span]:
+def _without(
+    span: tuple[float, float], taken: Iterable[tuple[float, float]]
+) -> list[tuple[float, float]]:
     """The parts of a span in which none of the others lies."""
     parts = [span]
     for begin, end in taken:

@@ -24,7 +24,7 @@ from tunefleet.core.phases import PHASE_OF, TUNE
 from tunefleet.core.stage import StageRun, WorkKind
 from tunefleet.core.step import StepKey, StepKind, StepRun
 from tunefleet.core.task import Task
-from tunefleet.core.waiting import Waiting
+from tunefleet.core.waiting import WaitingTime
 from tunefleet.costmodel.registry import SHIPPED
 from tunefleet.fleet.clock import now
 from tunefleet.fleet.executor import Assignment, Report
@@ -95,7 +95,7 @@ class Search:
     observer: Observer
     request: JobRequest
     then: Callable[[Ending], Sequence[Live]] = _nothing_more
-    waiting: Waiting = field(default_factory=Waiting)
+    waiting: WaitingTime = field(default_factory=WaitingTime)
 
     @property
     def obeys(self) -> str:
