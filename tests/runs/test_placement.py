@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from tests.runs.served import served
+from tests.runs.served import killed, served
 from tests.runs.test_devices import registered
 from tunefleet import BenchmarkContext
 from tunefleet.core.importing import DEFAULT_IMPORT
 from tunefleet.core.placement import Connection
 from tunefleet.core.predicting import Workload
 from tunefleet.core.task import Task
-from tunefleet.errors import InputError, RetryElsewhereError
+from tunefleet.errors import InputError, JobError, RetryElsewhereError
 from tunefleet.runs.errands import place
 from tunefleet.runs.jobs import list_jobs
 from tunefleet.runs.request import source_of
@@ -159,6 +159,23 @@ def test_a_placement_is_a_job_which_the_server_of_a_home_does(tmp_path: Path) ->
     assert any(text.startswith("importing it for board-0") for text in told)
     (job,) = list_jobs(tmp_path)
     assert (job["kind"], job["state"], job["reason"]) == ("place", "succeeded", "")
+
+
+def test_a_placement_whose_process_is_killed_fails_for_who_waits_for_it(tmp_path: Path) -> None:
+    contexts = {
+        "local": BenchmarkContext(home=tmp_path, threads=1),
+        "board-0": BenchmarkContext(device="board-0", home=tmp_path, threads=1),
+    }
+    with (
+        registered(tmp_path, 1),
+        served(tmp_path),
+        killed(tmp_path),
+        pytest.raises(JobError, match="its process ended by SIGKILL"),
+    ):
+        place("zoo:tiny_cnn", contexts)
+    (job,) = list_jobs(tmp_path)
+    assert (job["kind"], job["state"]) == ("place", "failed")
+    assert "SIGKILL" in job["reason"]
 
 
 def test_the_numbers_of_a_task_are_those_of_its_shapes() -> None:
