@@ -30,7 +30,7 @@ FUNCTIONS = {
     # Its message is empty.
     "check": ("stages/check.py", "compared", "AssertionError"),
     "thread": ("fleet/executor.py", "_work", "RecursionError"),
-    "initialiser": ("workers/pool.py", "_write_to_log", "OSError"),
+    "initialiser": ("workers/_worker.py", "_write_to_log", "OSError"),
     "store": ("store/commits.py", "write_run", "OperationalError in sqlite3"),
 }
 

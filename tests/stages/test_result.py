@@ -10,13 +10,8 @@ import pytest
 from tunefleet.core.result import Outside, RunResult, TaskResult
 from tunefleet.core.statistics import Interval
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
-from tunefleet.stages.result import (
-    contradictions,
-    failure_texts,
-    failures_by_kind,
-    search_failed,
-    untuned,
-)
+from tunefleet.stages.failures import failure_texts, failures_by_kind, search_failed
+from tunefleet.stages.result import contradictions, untuned
 
 pytestmark = pytest.mark.tvm
 

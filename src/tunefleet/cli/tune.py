@@ -288,7 +288,7 @@ def _stopped(view: View) -> Stopped:
 
 def _check_search(network: str, result: RunResult) -> None:
     """A search that measured nothing is no success, though there is something to run."""
-    from tunefleet.stages.result import search_failed
+    from tunefleet.stages.failures import search_failed
 
     reason = search_failed(result)
     if reason:

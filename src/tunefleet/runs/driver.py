@@ -15,17 +15,15 @@ from tunefleet.core.events import (
     JobOpened,
     Note,
     Observer,
-    Prepared,
     ended_by,
 )
 from tunefleet.core.home import Home
 from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import Building, Job, JobKind, JobSpec, JobState
 from tunefleet.core.known import module_id
-from tunefleet.core.phases import Forecast, least_budget
+from tunefleet.core.phases import Forecast
 from tunefleet.core.result import RunResult
 from tunefleet.core.step import (
-    SplitTasks,
     StepKey,
     StepKind,
 )
@@ -38,6 +36,7 @@ from tunefleet.runs.on_the_way import sweep_objects
 from tunefleet.runs.request import SearchRequest, enter_job, job_spec, preparation_of
 from tunefleet.runs.run import NetworkRun
 from tunefleet.runs.run_log import RunLog
+from tunefleet.runs.searching import JobSearch
 from tunefleet.scheduler.job_plan import (
     CloseJob,
     JobProgress,
@@ -49,7 +48,6 @@ from tunefleet.scheduler.values import JobEnd
 if TYPE_CHECKING:
     from tunefleet.fleet.live import Ending, Live
     from tunefleet.fleet.local import LocalFleet
-    from tunefleet.scheduler.tuning_plan import TuningPlan
 
 
 def fleet_of(*contexts: BenchmarkContext) -> LocalFleet:
@@ -102,10 +100,7 @@ class Pipeline:
         self._log = RunLog(Home(context.home).logs, self._log_name, observer)
         self._own = own
         self._closes = closes
-        self._searched = self._reached = False
-        self._searching: TuningPlan | None = None
-        #: Whether the search has stopped to measure the baseline again, and how often it has.
-        self._pauses, self._measured_again = False, 0
+        self._search = self._new_search()
         self._forecast = Forecast()
         self._upto: StepKind | None = None
         self._without: frozenset[StepKind] = frozenset()
@@ -114,6 +109,9 @@ class Pipeline:
         self._held, self._locked = ExitStack(), ExitStack()
         self._used: set[str] = set()
         self._use(self.run.preparation.id)
+
+    def _new_search(self) -> JobSearch:
+        return JobSearch(self._fleet, self.run, self._own, self._observer, self._opened)
 
     def _log_name(self) -> str:
         return self.run.run_id if self.run.job is None else self.run.job.job_id
@@ -168,8 +166,7 @@ class Pipeline:
         # A job has one artifact, also where a process before published it and was killed then.
         self._context.run_id = self.run.run_id = job.job_id
         self.run.settings, self.run.job = job.spec.settings, job
-        self._searched, self.run.stopped = False, ""
-        self._pauses, self._measured_again = False, 0
+        self._search, self.run.stopped = self._new_search(), ""
         self.run.estimated_s, self.run.impossible = None, ""
         self._use(job.job_id)
         if job.spec.kind is not JobKind.BUILD:
@@ -272,12 +269,11 @@ class Pipeline:
             self._remark(progress)
             match self.run.plan.following(progress, self._upto, self._without):
                 case TakeSteps(kinds, again):
-                    self._measured_again += self._pauses
-                    self._pauses = False
+                    self._search.interrupted()
                     return [self._steps(kinds, again)]
-                case SearchTasks(until_s, seconds):
+                case SearchTasks() as asked:
                     self._tell_missed(progress)
-                    return [self._search(until_s, seconds)]
+                    return [self._search.begin(asked, self._forecast, self._search_ended)]
                 case CloseJob(JobState.SUCCEEDED):
                     self._complete()
                 case CloseJob(state, reason, cure):
@@ -324,17 +320,17 @@ class Pipeline:
         }
         done = frozenset(committed.keys() - self._again)
         if job is None:
-            return JobProgress(done, self._searched)
+            return JobProgress(done, self._search.is_over)
         deadline = job.spec.terms.deadline
         progress = JobProgress(
             done,
-            self._searched,
+            self._search.is_over,
             store.records.trial_count(job.job_id),
             deadline is not None and time.time() >= deadline,
             estimated_s=self.run.estimated_s,
-            reached=self._reached,
-            again=self._measured_again,
-            pauses=self._pauses,
+            reached=self._search.reached,
+            again=self._search.again,
+            pauses=self._search.pauses,
         )
         return with_agreement(progress, job.spec, committed)
 
@@ -369,56 +365,9 @@ class Pipeline:
                 for remark in run.remarks:
                     self._observer(Note(remark.text, remark.warning))
 
-    def _search(self, until_s: float | None, seconds: float | None) -> Live:
-        """The trials of the job's tasks, until these take no more than `until_s` together, or for
-        `seconds`."""
-        from tunefleet.fleet.live import search_of
-        from tunefleet.stages.steering import remarks
-
-        assert self.run.job is not None
-        store = self._fleet.store
-        job = store.jobs.get(self.run.job.job_id)  # with the time that its last search took
-        tasks = store.work.tasks(job.job_id)
-        if job.spec.kind is JobKind.TUNE:
-            self._observer(Prepared(self.run.checked.peak_gflops))
-        if not tasks:
-            tasks = list(self._own(self._found_tasks()))
-            store.work.put_tasks(job.job_id, tasks)
-        if job.spec.kind is JobKind.TUNE and not (self._searched or self._measured_again):
-            self._check_budget(job, tasks)
-            models = self._fleet.place.models
-            for text in remarks(models, job.spec, [weighted.task for weighted in tasks]):
-                self._observer(Note(text))
-        elif job.spec.kind is JobKind.COLLECT:
-            per_task = job.spec.budget.trials or 0
-            self._opened(job, Budget(trials=max(1, per_task * len(tasks))))
-        search = search_of(store, job, self._observer, self._search_ended, until_s, seconds)
-        self._searching = search.plan
-        return search
-
-    def _found_tasks(self) -> Sequence[WeightedTask]:
-        if StepKind.IMPORT in self.run.plan.before:
-            return self.run.imported.tasks
-        return self.run.step_result(StepKind.SPLIT, SplitTasks, self.run.run_id).tasks
-
     def _search_ended(self, ending: Ending) -> Sequence[Live]:
-        self._searched, self.run.stopped = ending.end is JobEnd.DONE, ending.reason
-        if self._searching is not None:
-            self._pauses = self._searched and self._searching.pauses
-            self._searched = self._searched and not self._pauses
-            self.run.estimated_s = self._searching.estimated_latency_s()
-            self._reached = self._searching.reached
+        self._search.ended(ending)
         return self.ended(ending)
-
-    def _check_budget(self, job: Job, tasks: Sequence[WeightedTask]) -> None:
-        """Say before a search what it needs, and warn of a budget that is below that."""
-        if not tasks or self._fleet.store.records.trial_count(job.job_id):
-            return
-        least = least_budget(tasks, job.spec.settings.search, self._forecast.round_s)
-        self._observer(Note(least.text()))
-        warning = least.warning(job.spec.budget)
-        if warning:
-            self._observer(Note(warning, warning=True))
 
     def _use(self, owner: str) -> None:
         """Nobody removes the objects of an owner before `close`."""

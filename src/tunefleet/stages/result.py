@@ -35,8 +35,8 @@ from tunefleet.core.step import (
     Verified,
 )
 from tunefleet.core.task import WeightedTask
-from tunefleet.core.trial import Failure, Trial
 from tunefleet.errors import InternalError
+from tunefleet.stages.failures import failure_texts, failures_by_kind
 from tunefleet.stages.importing import outside
 from tunefleet.stages.known import programs_of
 from tunefleet.stages.measure import ON_CPU, figures_of
@@ -52,8 +52,6 @@ R = TypeVar("R", bound=StepResult)
 _CONTRADICTS = 1.6
 #: A network of a few kernels takes this long to be called.
 _LEAST_GAP_MS = 0.05
-#: Different texts of one kind of failure that are kept.
-_MOST_TEXTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,24 +287,6 @@ def _troubles(tasks: Sequence[WeightedTask], store: Store, job: Job) -> list[str
     return list(told)
 
 
-def failures_by_kind(trials: list[Trial]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for trial in trials:
-        if isinstance(trial.outcome, Failure):
-            kind = str(trial.outcome.kind)
-            counts[kind] = counts.get(kind, 0) + 1
-    return counts
-
-
-def failure_texts(trials: list[Trial]) -> dict[str, tuple[tuple[str, int], ...]]:
-    """What failed trials of each kind said most often, each with how many said it."""
-    said: dict[str, Counter[str]] = {}
-    for trial in trials:
-        if isinstance(trial.outcome, Failure):
-            said.setdefault(str(trial.outcome.kind), Counter())[trial.outcome.text] += 1
-    return {kind: tuple(texts.most_common(_MOST_TEXTS)) for kind, texts in said.items()}
-
-
 def _is_known(task_id: str, store: Store, job: Job) -> bool:
     """Whether programs of a task were measured that the job starts from."""
     spec = job.spec
@@ -315,23 +295,6 @@ def _is_known(task_id: str, store: Store, job: Job) -> bool:
     return bool(
         store.records.fastest(task_id, spec.device, spec.toolchain, tier=Tier.EXACT, limit=1)
     )
-
-
-def search_failed(result: RunResult) -> str:
-    """Why a search found nothing: no trial was made, or every one failed; "" where it did find. It
-    did not fail where earlier jobs had tried every program."""
-    if not result.tasks or result.reused:
-        return ""
-    trials, failures = result.trials, result.failures
-    if not trials and result.known:
-        return ""
-    if not trials:
-        return f"no program could be tried: {result.stopped or 'none was selected'}"
-    if sum(failures.values()) < trials:
-        return ""
-    kind = max(failures, key=lambda k: failures[k])
-    text = result.failure_texts[kind][0][0]
-    return f"all {trials} trials failed, most often by {kind.replace('_', ' ')}: {text}"
 
 
 def _wall(steps: Iterable[StepRun], store: Store, job: Job | None) -> dict[str, float]:
