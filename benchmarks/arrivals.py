@@ -9,7 +9,11 @@ Three parts, in the simulator, on fleets of 1, 2 and 4 devices with as many host
 - owners: three owners, one with many jobs, one with a single one, one whose job has a higher
   priority; shares of the device time while all have jobs, against shares by priority.
 
+- with `--real` instead of these: eight small networks arrive at a `tunefleet serve` of this
+  machine, and then in the simulator with the recorded durations (arrivals_real.py).
+
     .venv/bin/python benchmarks/arrivals.py --json out.json
+    .venv/bin/python benchmarks/arrivals.py --real --json out.json
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import arrivals_real
 import arrivals_witness
 import common
 import recorded_rounds
@@ -42,6 +47,8 @@ OWNED_LANES, OWNED_ROUNDS = 8, 30
 
 def main(options: argparse.Namespace) -> int:
     started = time.time()
+    if options.real:
+        return common.finish("arrivals", started, *arrivals_real.compared(options), options.json)
     if not options.data.is_dir():
         raise common.Skip(f"no recorded rounds: {options.data} is missing")
     sources = recorded_rounds.load(options.data)
@@ -281,5 +288,6 @@ if __name__ == "__main__":
     made = common.parser("Jobs that arrive at a running scheduler.")
     made.add_argument("--data", type=Path, default=common.DATA)
     made.add_argument("--draws", type=int, default=20)
+    made.add_argument("--real", action="store_true", help="jobs on this machine's processor")
     made.add_argument("--first-seed", type=int, default=0, help="of the draws")
     common.run(main, made)
