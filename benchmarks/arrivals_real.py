@@ -38,7 +38,8 @@ _BEGINS_S, _ENDS_S = 120.0, 1800.0
 @dataclass(frozen=True)
 class RealJob:
     """What was recorded of a job: when it was entered and ended, its steps before and after the
-    search by kind and their seconds, and its stages in the order of their start."""
+    search by kind and their seconds, and its stages in the order of their start. `candidates`: how
+    many each round selected, by task and iteration."""
 
     job_id: str
     entered_at: float
@@ -46,6 +47,7 @@ class RealJob:
     before: Mapping[Any, float]
     after: Mapping[Any, float]
     stages: Sequence[Any]
+    candidates: Mapping[tuple[str, int], int]
     host_kind: str
     device_kind: str
 
@@ -53,9 +55,10 @@ class RealJob:
 class RecordedPlan:
     """Implements scheduler.plan.Plan: the rounds of a job in the order of their start."""
 
-    def __init__(self, stages: Sequence[Any]) -> None:
+    def __init__(self, stages: Sequence[Any], candidates: Mapping[tuple[str, int], int]) -> None:
         from tunefleet.core.stage import StageKind
 
+        self._candidates = candidates
         #: (task, iteration) -> the kinds that ran.
         self._rounds: dict[tuple[str, int], set[Any]] = {}
         for span in stages:
@@ -66,6 +69,7 @@ class RecordedPlan:
         self._first = first[0] if first else None
         self._order = [name for name in self._rounds if name not in first]
         self._busy: set[str] = set()
+        self.tasks = {task_id for task_id, _ in self._rounds}
 
     def lanes(self) -> Mapping[str, int]:
         first: dict[str, int] = {}
@@ -106,7 +110,9 @@ class RecordedPlan:
         return "" if self._order or self._first else "every recorded round ran"
 
     def rounds_left(self, task_id: str) -> float:
-        return sum(name == task_id for name, _ in self._order)
+        """As `TuningPlan` estimates it: trials that are left, over all tasks."""
+        left = sum(self._candidates[name] for name in self._order)
+        return left / BATCH / len(self.tasks)
 
 
 def compared(options: Any) -> tuple[dict[str, Any], list[common.Check]]:
@@ -189,7 +195,7 @@ def serve(home: Path, networks: Sequence[str], seed: int) -> None:
 def recorded(home: Path) -> list[RealJob]:
     """What the store has of all jobs, in the order in which they were entered."""
     from tunefleet.core.events import JobEnded
-    from tunefleet.core.stage import StageKind
+    from tunefleet.core.stage import SelectResult, StageKind
     from tunefleet.scheduler.values import at_home
     from tunefleet.store import open_store
 
@@ -209,6 +215,10 @@ def recorded(home: Path) -> list[RealJob]:
                 (run.span for owner in owners for run in store.work.steps(owner)),
                 key=lambda span: span.started_at,
             )
+            candidates = {
+                (run.key.task_id, run.key.iteration): len(run.result.candidates)
+                for run in store.work.stages(job.job_id) if isinstance(run.result, SelectResult)
+            }  # fmt: skip
             searched_at = stages[0].started_at
             host = job.spec.toolchain.host
             chosen = next(span for span in stages if span.key.kind is StageKind.SELECT)
@@ -216,7 +226,7 @@ def recorded(home: Path) -> list[RealJob]:
                 job.job_id, job.created_at, ended_at,
                 {s.key.kind: s.seconds for s in steps if s.started_at < searched_at},
                 {s.key.kind: s.seconds for s in steps if s.started_at >= searched_at},
-                stages, at_home(host) if chosen.resource_id == "home" else host,
+                stages, candidates, at_home(host) if chosen.resource_id == "home" else host,
                 job.spec.measured_on,
             ))  # fmt: skip
     return jobs
@@ -277,8 +287,8 @@ def simulated(
             seconds[key.job_id, key.task_id, key.iteration, key.kind] = span.seconds
         before, after = parts
         search = JobRequest(
-            job.job_id, RecordedPlan(job.stages), order=STAGE_ORDER, host_kind=job.host_kind,
-            device_kind=job.device_kind, user="owner",
+            job.job_id, RecordedPlan(job.stages, job.candidates), order=STAGE_ORDER,
+            host_kind=job.host_kind, device_kind=job.device_kind, user="owner",
         )  # fmt: skip
         following |= {before.job_id: search, search.job_id: after}
         arriving.append(JobSubmitted(job.entered_at, before))
