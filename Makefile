@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 WHICH := -c "import ssl, sys; print(sys.base_prefix, sys.version)"
 
-.PHONY: env demo wheel test coverage quick check bench-quick arm-board gpu-wheels clean
+.PHONY: env demo wheel test test-long coverage quick check bench-quick arm-board gpu-wheels clean
 
 env: $(STAMP)
 
@@ -29,11 +29,16 @@ wheel: env
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 # Two files of tests at a time: each waits for processes half of its time.
+WHICH_TESTS := -m "not long"
 test: env
-	$(BIN)/python -m pytest $(MEASURED) --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest $(WHICH_TESTS) --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-# The same tests, which take a quarter longer, against the floors of each room in pyproject.toml.
-coverage: MEASURED := --cov --cov-report=
+# Six minutes: what those of `test` leave out, whole commands beside each other.
+test-long: WHICH_TESTS := -m long
+test-long: test
+
+# All tests, which take a quarter longer, against the floors of each room in pyproject.toml.
+coverage: WHICH_TESTS := --cov --cov-report=
 coverage: test
 
 # Less than a minute: the tests that need neither the compiler nor a framework, which cannot be imported.

@@ -247,7 +247,7 @@ def server_resources(home: Path, job: RealJob) -> tuple[list[Any], dict[str, int
         Resource("home", Role.HOST, at_home(host), units),
         Resource("host", Role.HOST, host, units),
         Resource("device", Role.DEVICE, job.device_kind,
-                 device_units("device", THIS_MACHINE, layout)),
+                 device_units("device", THIS_MACHINE, layout), also=at_home(job.device_kind)),
     ]  # fmt: skip
     return resources, {job.device_kind: 1 if layout.time_shared else 3}
 
@@ -280,7 +280,7 @@ def simulated(
             seconds |= {(name, "", 0, kind): took for kind, took in steps.items()}
             parts.append(JobRequest(
                 name, StepPlan(), order=tuple(steps), host_kind=at_home(host),
-                device_kind=job.device_kind, priority=8, lookahead=False,
+                device_kind=job.device_kind, priority=8, lookahead=False, needs_home=True,
             ))  # fmt: skip
         for span in job.stages:
             key = span.key

@@ -136,6 +136,7 @@ def test_no_network_is_divided_over_it(emulated_gpu: dict[str, str], tmp_path: P
     assert line.startswith("error: a network is divided over processors, and cuda:0 is a GPU; tune")
 
 
+@pytest.mark.long
 def test_one_command_tunes_for_a_processor_a_gpu_and_a_board(
     emulated_gpu: dict[str, str], tmp_path: Path
 ) -> None:

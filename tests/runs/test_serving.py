@@ -80,6 +80,7 @@ def until(condition: Any, seconds: float = 120.0) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_jobs_of_two_commands_survive_their_server(home: ServedHome) -> None:
     """They are interleaved, each trial is made once, and who watches misses nothing."""
     serve = home.command("serve")
@@ -115,6 +116,7 @@ def test_jobs_of_two_commands_survive_their_server(home: ServedHome) -> None:
     assert seen == kept
 
 
+@pytest.mark.long
 def test_a_job_left_to_a_server_is_done_without_its_command(home: ServedHome) -> None:
     left = home.command("tune", "zoo:tiny_cnn", "--trials", "8", "--detach", "--json", "-")
     out, err = left.communicate(timeout=120)

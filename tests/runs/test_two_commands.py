@@ -30,6 +30,7 @@ def tuning(home: Path, seed: int) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.long
 def test_no_stage_of_one_command_runs_while_the_other_measures(tmp_path: Path) -> None:
     with tuning(tmp_path, 1) as one, tuning(tmp_path, 2) as two:
         errors = [process.communicate(timeout=400)[1] for process in (one, two)]
