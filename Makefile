@@ -33,7 +33,7 @@ WHICH_TESTS := -m "not long"
 test: env
 	$(BIN)/python -m pytest $(WHICH_TESTS) --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-# Six minutes: what those of `test` leave out, whole commands beside each other.
+# Eight minutes: what those of `test` leave out, whole commands beside each other.
 test-long: WHICH_TESTS := -m long
 test-long: test
 

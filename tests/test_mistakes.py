@@ -64,6 +64,7 @@ def test_a_bug_in_the_search_of_a_home_with_records_is_no_end_of_it(tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_bug_in_one_job_is_no_end_of_its_server(tmp_path: Path) -> None:
     source, home = tmp_path / "source", tmp_path / "home"
     only_in_one = "if self.name == 'bad': name_that_is_not_there"

@@ -65,6 +65,7 @@ def test_what_was_saved_takes_arrays_and_tensors_on_the_gpu(seen: Any) -> None:
     assert seen["taken_by_180_calls"] == 0
 
 
+@pytest.mark.long
 def test_a_network_in_float16_is_tuned_and_verified(
     emulated_gpu: dict[str, str], tmp_path: Path
 ) -> None:

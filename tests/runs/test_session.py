@@ -487,6 +487,7 @@ def _free_width(path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_one_artifact_takes_several_shapes_and_keeps_what_cannot_be_compiled(
     tmp_path: Path, home: Path
 ) -> None:
