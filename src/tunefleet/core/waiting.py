@@ -9,8 +9,9 @@ _LEAST_S = 0.1
 
 
 class WaitingTime:
-    """Is told when each stage of a job is given to a resource and when it ends, in the order of
-    time, in seconds of a clock that only the caller knows. A stage waits first, then it works."""
+    """Adds up the waiting of a job's stages. `began` is called when a stage is given to a resource,
+    `ended` when it ends, in the order of time, in seconds of any one clock. A stage waits first,
+    then it works."""
 
     def __init__(self) -> None:
         self._out: dict[Hashable, float] = {}

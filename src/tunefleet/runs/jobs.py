@@ -136,7 +136,7 @@ def cancel_interrupted(home: Path, job: Job) -> bool:
 
 
 def close_cancelled(store: Store, job: Job) -> None:
-    """A job that its user has cancelled, and that nobody works on: those who follow it are told."""
+    """End a job that its user has cancelled and no process works on; followers see the event."""
     stopped = "cancelled by its user"
     store.jobs.finish(job.job_id, JobState.CANCELLED, {"stopped": stopped})
     ended = JobError(f"{job.spec.network.name}: {stopped}", cure=f"{job.spec.kind} it again")

@@ -25,7 +25,8 @@ class JobSearch:
     """`is_over`: it has ended, because what it was to reach is `reached` or for another reason.
     `pauses`: it has stopped to measure the baseline once more, which was done `again` so often.
 
-    `own` says which tasks of the network are searched; `opened` is told of a collection's budget.
+    `own` says which tasks of the network are searched; `opened` is called with a
+    collection's budget.
     """
 
     def __init__(

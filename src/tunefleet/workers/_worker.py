@@ -33,7 +33,7 @@ class WorkerConfig:
 
 
 def guarded(function: Callable[..., T], *args: Any) -> T:
-    """Runs in a worker: beyond it, an error has no traceback that would tell whose fault it is."""
+    """Runs in a worker: beyond it, an error has no traceback to judge it by."""
     if _unready is not None:
         raise _unready
     try:
