@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for editors and type checkers, which do not see what `__getattr__` gives
     from tunefleet.artifacts.module import TunedModule
     from tunefleet.artifacts.opening import load, run_artifact
+    from tunefleet.client import connect
     from tunefleet.core.budget import Budget
     from tunefleet.core.settings import TuneSettings
     from tunefleet.core.target import Target
@@ -40,6 +41,7 @@ _HOMES = {
     "TunedModule": "tunefleet.artifacts.module",
     "TunefleetError": "tunefleet.errors",
     "build": "tunefleet.runs.known",
+    "connect": "tunefleet.client",
     "evaluate_artifact": "tunefleet.runs.errands",
     "from_network": "tunefleet.runs.new_session",
     "list_tasks": "tunefleet.runs.listing",
@@ -58,6 +60,7 @@ __all__ = [
     "TunedModule",
     "TunefleetError",
     "build",
+    "connect",
     "evaluate_artifact",
     "from_network",
     "list_tasks",

@@ -18,6 +18,7 @@ from tunefleet.core.step import StepKind
 from tunefleet.errors import InputError, InternalError
 
 from . import values as v
+from .conformance_accounts import ANN, NETWORK, TOKEN, Kept, Tenants, Users
 from .conformance_coordination import HOLDER, Fencing, Leases, Requests
 from .conformance_dispatch import HOST, HostWork
 from .conformance_events import EventLog
@@ -74,6 +75,25 @@ OF_STORE: dict[str, Any] = {
     "report": lambda s: s.dispatch.report(HOST, 1, {}),
     "take_reports": lambda s: s.dispatch.take_reports("giver"),
     "wanted": lambda s: s.coordination.wanted("job"),
+    "put_user": lambda s: s.accounts.put_user(ANN),
+    "user": lambda s: s.accounts.user("ann"),
+    "users": lambda s: s.accounts.users(),
+    "put_token": lambda s: s.accounts.put_token(TOKEN),
+    "token": lambda s: s.accounts.token("d1"),
+    "tokens": lambda s: s.accounts.tokens("ann"),
+    "use_token": lambda s: s.accounts.use_token("d1", 1.0),
+    "remove_token": lambda s: s.accounts.remove_token("d1"),
+    "share": lambda s: s.accounts.share("ann", "bob", True),
+    "readers": lambda s: s.accounts.readers("ann"),
+    "put_network": lambda s: s.holdings.put_network(NETWORK),
+    "network": lambda s: s.holdings.network("ann", "f00"),
+    "networks": lambda s: s.holdings.networks("ann"),
+    "stored_bytes": lambda s: s.holdings.stored_bytes("ann"),
+    "remove_network": lambda s: s.holdings.remove_network("ann", "f00"),
+    "places": lambda s: s.holdings.places(["networks"]),
+    "begin_request": lambda s: s.holdings.begin_request("ann", "k", "asked", 1.0),
+    "end_request": lambda s: s.holdings.end_request("ann", "k", None),
+    "forget_requests": lambda s: s.holdings.forget_requests(1.0),
 }
 
 
@@ -121,5 +141,8 @@ class StoreConformance(
     Errors,
     EventLog,
     HostWork,
+    Tenants,
+    Users,
+    Kept,
 ):
     """Every sentence of the contract. The groups are not collected by themselves."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +17,9 @@ from tunefleet.cli import options, output, parsing
 from tunefleet.cli.outcome import Stopped
 from tunefleet.errors import InputError
 from tunefleet.scheduler.names import PREDICTIVE
+
+if TYPE_CHECKING:
+    from tunefleet.runs.serving import Server
 
 
 def serve(
@@ -35,6 +40,26 @@ def serve(
     stop: Annotated[
         bool, typer.Option("--stop", help="End the server that runs, after what it measures now.")
     ] = False,
+    http: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Answer over HTTP too, such as at 127.0.0.1:8080."),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate for HTTPS.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The key of the certificate.")
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDRESS", help="Believe what this proxy says of who calls."),
+    ] = None,
+    admin: Annotated[
+        str, typer.Option(metavar="NAME", help="The first user, made where there is none.")
+    ] = "admin",
+    max_upload_gib: Annotated[
+        float, typer.Option(metavar="GIB", min=0.001, help="The most of one uploaded network.")
+    ] = 4.0,
     threads: options.Threads = None,
     host_cores: options.HostCores = None,
     device_cores: options.DeviceCores = None,
@@ -70,12 +95,54 @@ def serve(
         server.stop()
         say("ends after what runs; Ctrl-C ends it at once")
 
+    over_http: AbstractContextManager[None] = nullcontext()
+    if http is not None:
+        most_bytes = int(max_upload_gib * 2**30)
+        tls = (tls_certificate, tls_key)
+        over_http = _over_http(server, context.home, http, tls, proxy or (), most_bytes, admin, say)
     with stopped_by_signals(end):
         try:
-            server.run()
+            with over_http:
+                server.run()
         except KeyboardInterrupt:
             raise Stopped("stopped; the next server goes on with its jobs") from None
     say("ended")
+
+
+@contextmanager
+def _over_http(
+    server: Server,
+    home: Path,
+    address: str,
+    tls: tuple[Path | None, Path | None],
+    proxies: Sequence[str],
+    most_bytes: int,
+    admin: str,
+    say: Callable[[str], None],
+) -> Iterator[None]:
+    """Answer over HTTP within the block."""
+    from tunefleet.system.packages import require
+
+    require("--http", ("fastapi", "uvicorn"), "pip install tunefleet[service]")
+    from tunefleet.service.app import ServiceSettings
+    from tunefleet.service.running import HttpService, Listening
+    from tunefleet.service.tokens import first_token
+    from tunefleet.store import open_store
+
+    if (tls[0] is None) != (tls[1] is None):
+        raise InputError("TLS needs two files", cure="give --tls-certificate and --tls-key")
+    listening = replace(
+        Listening.parse(address), certificate=tls[0], key=tls[1], proxies=tuple(proxies)
+    )
+    with closing(open_store(home)) as store:
+        token = first_token(store.accounts, admin, time.time())
+    with HttpService(home, listening, ServiceSettings(most_bytes), server.look) as service:
+        say(f"answering at {service.url}")
+        if not listening.is_local and listening.certificate is None:
+            say("warning: others can read what is sent: give --tls-certificate and --tls-key")
+        if token is not None:
+            say(f"the token of {admin}, who may do everything; it is not shown again: {token}")
+        yield
 
 
 @contextmanager

@@ -114,6 +114,16 @@ class Home:
         return self.root / "neighbours" / f"{host}.json"
 
     @property
+    def uploads(self) -> Path:
+        """Files that users of the service send in parts, a folder for each of them."""
+        return self.root / "uploads"
+
+    @property
+    def audit_log(self) -> Path:
+        """What users of the service did, a JSON line each."""
+        return self.root / "audit.jsonl"
+
+    @property
     def server_socket(self) -> Path:
         """The socket of the server of this home."""
         return self.root / "serve.sock"

@@ -38,12 +38,14 @@ DEFAULT_IMPORT = ImportOptions()
 @dataclass(frozen=True, slots=True)
 class NetworkSource:
     """A network before its import: its specification (a path, or a name of the zoo), its name, the
-    digest of its files, and the import options."""
+    digest of its files, and the import options. `tenant` is who gave it: what is made of it serves
+    nobody else, so nobody can time whether another has it."""
 
     spec: str
     name: str
     content: str
     options: ImportOptions = DEFAULT_IMPORT
+    tenant: str = ""
 
     @property
     def identity(self) -> str:
@@ -54,4 +56,6 @@ class NetworkSource:
             asked.append(self.options.precision)
         if self.options.inputs:
             asked.append([file.content for file in self.options.inputs])
+        if self.tenant:
+            asked.append({"tenant": self.tenant})
         return digest([self.content, asked])

@@ -114,7 +114,8 @@ class JobSpec:
 
     `network` is what is known without an import; `source` is None in jobs of earlier versions.
     `agreed` has the terms other than the target latency of the budget. `shared`: its candidates are
-    measured at the same time as those of other such jobs, and never serve another job.
+    measured at the same time as those of other such jobs, and never serve another job. `tenant` is
+    the user of a service whose records it uses and adds to; none is the home's own.
     """
 
     network: NetworkInfo
@@ -132,6 +133,7 @@ class JobSpec:
     divided: tuple[PlacedOn, ...] = ()
     evaluated: Evaluated | None = None
     shared: bool = False
+    tenant: str = ""
 
     @property
     def measured_on(self) -> str:
@@ -165,6 +167,7 @@ class JobSpec:
                 self.settings.to_json(),
                 *self.agreed.parts,
                 *["shared"] * self.shared,
+                *[{"tenant": self.tenant}] * bool(self.tenant),
             ]
         )
 

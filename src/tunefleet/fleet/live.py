@@ -255,7 +255,7 @@ def search_of(
             verified={
                 task_id
                 for task_id in known
-                if store.records.best(task_id, spec.device, spec.toolchain)
+                if store.records.best(task_id, spec.device, spec.toolchain, tenant=spec.tenant)
             },
         )
     host = spec.toolchain.host

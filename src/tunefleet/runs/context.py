@@ -42,7 +42,8 @@ class BenchmarkContext:
     `device_key` is the user's name
     for the device: records measured under another key are not reused as they are. `host_cores` and
     `device_cores` say where this machine builds and where it measures (`tunefleet doctor` explains
-    the default). `run_id` has 32 characters.
+    the default). `tenant` is the user of a service whose records count; none are the home's own.
+    `run_id` has 32 characters.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class BenchmarkContext:
         host_cores: Collection[int] | None = None,
         device_cores: Collection[int] | None = None,
         home: Path | str | None = None,
+        tenant: str = "",
     ) -> None:
         self.run_id = uuid.uuid4().hex
         self.target_text = arch or target
@@ -67,6 +69,7 @@ class BenchmarkContext:
         self.host_cores = host_cores
         self.device_cores = device_cores
         self.home = Path(home) if home is not None else default_home()
+        self.tenant = tenant
         self.created_at = time.time()
         self.result: RunResult | None = None
         self._identity: DeviceIdentity | None = None
@@ -84,6 +87,7 @@ class BenchmarkContext:
             device_key=spec.device.key,
             threads=spec.target.threads,
             home=home,
+            tenant=spec.tenant,
         )
         context.run_id, context.created_at = job.job_id, job.created_at
         context._target = spec.target
@@ -242,6 +246,7 @@ class BenchmarkContext:
             host_cores=self.host_cores,
             device_cores=self.device_cores,
             home=self.home,
+            tenant=self.tenant,
         )
 
     def created(self, path: Path) -> Path:

@@ -134,7 +134,9 @@ def _needed_texts(store: Store, home: Home) -> list[str]:
     which are measured beside their source."""
     running = list(each_job(store.jobs, state=JobState.RUNNING))
     sources = [job.spec.source for job in running if job.spec.source is not None]
+    kept = [file for folder in _folders(home.networks) for file in folder.iterdir()]
     places = [source.spec for source in sources]
+    places += store.holdings.places([home.relative(str(file)) for file in kept])
     places += [file.path for source in sources for file in source.options.inputs]
     for folder in _folders(home.artifacts):
         try:

@@ -98,10 +98,17 @@ def evaluate_artifact(
     at_home = Path(home or default_home())
     if not _is_of(artifact, at_home):
         return measured_again(artifact, at_home, rounds, tell)
+    context = BenchmarkContext(home=at_home)
+    return read_evaluation(_answer(evaluation_spec(artifact, rounds), context, tell))
+
+
+def evaluation_spec(artifact: Artifact, rounds: int, tenant: str = "") -> JobSpec:
+    """The job that measures an artifact of the home again."""
     evaluated = Evaluated(artifact.path.name, rounds)
     content = digest(["evaluate", evaluated.artifact, rounds])
-    spec = replace(_of_artifact(artifact, JobKind.EVALUATE, content), evaluated=evaluated)
-    return read_evaluation(_answer(spec, BenchmarkContext(home=at_home), tell))
+    spec = _of_artifact(artifact, JobKind.EVALUATE, content)
+    terms = JobTerms(owner=tenant or user_name())
+    return replace(spec, evaluated=evaluated, terms=terms, tenant=tenant)
 
 
 def timed_run(
@@ -239,6 +246,7 @@ def _called(spec: JobSpec, home: Path, tell: Callable[[str], None]) -> dict[str,
             device_key=each.device_key,
             threads=each.threads,
             home=home,
+            tenant=spec.tenant,
         )
         for each in spec.divided
     }

@@ -41,7 +41,8 @@ def forecast_of(store: Store, spec: JobSpec) -> Forecast:
 
 
 def _alike(one: JobSpec, other: JobSpec) -> bool:
-    return (one.target, one.device) == (other.target, other.device)
+    place = (one.target, one.device, one.tenant)
+    return place == (other.target, other.device, other.tenant)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

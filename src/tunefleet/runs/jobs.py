@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -77,19 +78,26 @@ def list_jobs(
     listed: list[dict[str, Any]] = []
     store = open_store(home)
     try:
-        held = jobs_held(store.coordination)
         for page in job_pages(store.jobs, state=_stored(states), size=limit or _PAGE):
-            outcomes = store.jobs.outcomes([job.job_id for job in page])
-            for job in page:
-                outcome = outcomes[job.job_id]
-                status = _status(store, job, held, _mapping(outcome.summary))
-                if not states or status.state in states:
-                    listed.append(_described(job, status, outcome))
+            shown = describe_jobs(store, page)
+            listed += [each for each in shown if not states or each["state"] in states]
             if limit is not None and len(listed) >= limit:
                 break
     finally:
         store.close()
     return listed[:limit]
+
+
+def describe_jobs(store: Store, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """Jobs as JSON values; what only a finished one has is None."""
+    held = jobs_held(store.coordination)
+    outcomes = store.jobs.outcomes([job.job_id for job in jobs])
+    described = []
+    for job in jobs:
+        outcome = outcomes[job.job_id]
+        status = _status(store, job, held, _mapping(outcome.summary))
+        described.append(_described(job, status, outcome))
+    return described
 
 
 def _stored(states: Collection[str]) -> JobState | None:
@@ -116,7 +124,7 @@ def remove_jobs(home: Path, names: Sequence[str]) -> list[Job]:
                     cure=f"end it before: tunefleet cancel {job.job_id[:8]}",
                 )
         for job in jobs:
-            _remove(store, root, job)
+            remove_job(store, root, job)
     finally:
         store.close()
     return jobs
@@ -124,14 +132,16 @@ def remove_jobs(home: Path, names: Sequence[str]) -> list[Job]:
 
 def cancel_interrupted(home: Path, job: Job) -> bool:
     """Close a job that no process works on; False where one does, which has to be asked."""
-    store = open_store(home)
-    try:
-        if job.spec.fingerprint in jobs_held(store.coordination):
-            return False
-        with Leases(store.coordination).job(job.spec.fingerprint):
-            close_cancelled(store, job)
-    finally:
-        store.close()
+    with closing(open_store(home)) as store:
+        return close_idle(store, job)
+
+
+def close_idle(store: Store, job: Job) -> bool:
+    """As `cancel_interrupted`, in a store that is open."""
+    if job.spec.fingerprint in jobs_held(store.coordination):
+        return False
+    with Leases(store.coordination).job(job.spec.fingerprint):
+        close_cancelled(store, job)
     return True
 
 
@@ -154,7 +164,8 @@ def trials_of(home: Path, names: Sequence[str]) -> int:
         store.close()
 
 
-def _remove(store: Store, root: Home, job: Job) -> None:
+def remove_job(store: Store, root: Home, job: Job) -> None:
+    """Forget a job that nobody works on, with its records and what lies on its way."""
     from tunefleet.artifacts.blobs import remove_unused
 
     # Nobody takes it up meanwhile.

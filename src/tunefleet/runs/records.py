@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.core.known import RECORD
-from tunefleet.store import BestEntry, Store, open_store
+from tunefleet.errors import InputError
+from tunefleet.store import FIRST, BestEntry, Store, open_store
 
 #: Entries that are read at once.
 _PAGE = 256
@@ -34,6 +35,22 @@ def best_records(
     finally:
         store.close()
     return listed
+
+
+def record_page(
+    store: Store, operator: str, cursor: str, limit: int, *, tenant: str
+) -> tuple[list[dict[str, Any]], str | None]:
+    """A page of what a tenant is given of the same, and the cursor of the next one. Whose job
+    measured it is left out. Raises InputError for what is no cursor."""
+    after = FIRST
+    if cursor:
+        task, device, toolchain, *more = [*cursor.split("."), "", ""]
+        if more != ["", ""]:
+            raise InputError("that is no cursor of records", cure="take that of the page before")
+        after = (task, device, toolchain)
+    page = store.records.best_page(operator=operator, after=after, limit=limit, tenant=tenant)
+    listed = [{k: v for k, v in _listed(entry).items() if k != "job"} for entry in page]
+    return listed, ".".join(page[-1].place) if len(page) == limit else None
 
 
 def export_records(

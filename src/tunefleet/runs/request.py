@@ -204,9 +204,9 @@ def source_of(
         given.append(replace(file, path=kept))
     options = replace(options, inputs=tuple(given))
     if is_zoo(text):
-        return NetworkSource(text, name, network_digest(text), options)
+        return NetworkSource(text, name, network_digest(text), options, context.tenant)
     content, files = network_files(text)
-    return NetworkSource(_kept(text, files, context), name, content, options)
+    return NetworkSource(_kept(text, files, context), name, content, options, context.tenant)
 
 
 def _kept(path: str, files: Mapping[str, tuple[Path, str]], context: BenchmarkContext) -> str:
@@ -263,7 +263,7 @@ def job_spec(context: BenchmarkContext, source: NetworkSource, request: SearchRe
         settings = replace(settings, search=_steered(settings.search, context.home))
     terms = replace(
         request.terms,
-        owner=user_name(),
+        owner=context.tenant or user_name(),
         devices=context.device_names,
         device_kind=context.device_kind,
     )
@@ -283,6 +283,7 @@ def job_spec(context: BenchmarkContext, source: NetworkSource, request: SearchRe
         building=building,
         divided=request.divided,
         shared=request.shared,
+        tenant=context.tenant,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
@@ -77,6 +77,11 @@ class Server:
     def stop(self) -> None:
         """From any thread."""
         self._stopped.set()
+
+    def look(self, job_ids: Collection[str] = ()) -> None:
+        """There may be new jobs; these are tried again. From any thread."""
+        self._failed -= set(job_ids)
+        self._next_look = 0.0
 
     # What the shell asks
 
@@ -179,8 +184,7 @@ class Server:
         if asked.verb == "stop":
             self.stop()
         elif asked.verb == "take":
-            self._failed -= set(asked.job_ids)
-            self._next_look = 0.0
+            self.look(asked.job_ids)
         return ServerReply(jobs=len(self._pipelines))
 
 

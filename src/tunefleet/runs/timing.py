@@ -66,7 +66,10 @@ def time_tasks(
     """
     recorded = recorded_tasks(context, store)
     identities = context.device, _toolchain(context)
-    best = {t.task.task_id: store.records.best(t.task.task_id, *identities) for t in network.tasks}
+    best = {
+        t.task.task_id: store.records.best(t.task.task_id, *identities, tenant=context.tenant)
+        for t in network.tasks
+    }
     unknown = [t.task for t in network.tasks if best[t.task.task_id] is None]
     with (
         measuring_on([context], tell),
@@ -98,11 +101,15 @@ def recorded_tasks(context: BenchmarkContext, store: Store) -> dict[str, Timed]:
         weighted.task.task_id: weighted.task
         for job in each_job(store.jobs)
         if (job.spec.target, job.spec.device.exact) == (context.target, device.exact)
+        and job.spec.tenant == context.tenant
         for weighted in store.work.tasks(job.job_id)
     }
     timed = {}
     for task_id, task in tasks.items():
-        for record in store.records.fastest(task_id, device, toolchain, tier=Tier.EXACT, limit=1):
+        found = store.records.fastest(
+            task_id, device, toolchain, tier=Tier.EXACT, limit=1, tenant=context.tenant
+        )
+        for record in found:
             timed[task_id] = Timed(workload_of(task), record.measurement.latency_s)
     return timed
 

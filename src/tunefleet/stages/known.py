@@ -24,7 +24,9 @@ def known_programs(
     for task_id in task_ids:
         job_id = from_job
         if not job_id:
-            record = store.records.best(task_id, preparation.device, preparation.toolchain)
+            record = store.records.best(
+                task_id, preparation.device, preparation.toolchain, tenant=preparation.source.tenant
+            )
             if record is None:
                 continue
             job_id = record.job_id

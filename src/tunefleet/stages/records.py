@@ -33,7 +33,12 @@ def known_records(
     if not spec.settings.transfer:
         return []
     records = store.records.fastest(
-        lane.task.task_id, spec.device, spec.toolchain, tier=tier, limit=limit
+        lane.task.task_id,
+        spec.device,
+        spec.toolchain,
+        tier=tier,
+        limit=limit,
+        tenant=spec.tenant,
     )
     return [record for record in records if record.job_id != lane.job.job_id]
 

@@ -293,7 +293,14 @@ def _is_known(task_id: str, store: Store, job: Job) -> bool:
     if not spec.settings.transfer:
         return False
     return bool(
-        store.records.fastest(task_id, spec.device, spec.toolchain, tier=Tier.EXACT, limit=1)
+        store.records.fastest(
+            task_id,
+            spec.device,
+            spec.toolchain,
+            tier=Tier.EXACT,
+            limit=1,
+            tenant=spec.tenant,
+        )
     )
 
 

@@ -78,7 +78,11 @@ def _transfer_sources(place: StageContext, lane: JobTask) -> tuple[str, ...]:
     if not spec.settings.transfer:
         return ()
     best_records = place.store.records.fastest_of_operator(
-        task.operator, spec.device, spec.toolchain, measured=_SOURCE_TRIALS
+        task.operator,
+        spec.device,
+        spec.toolchain,
+        measured=_SOURCE_TRIALS,
+        tenant=spec.tenant,
     )
     others = [c for c in best_records if c.task_id != task.task_id]
     return tuple(c.trace for c in similarity.nearest(task, others, _SOURCES))

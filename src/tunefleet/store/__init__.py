@@ -1,6 +1,17 @@
 """Durable state: the Store contract, the SQL store and an in-memory fake."""
 
+from tunefleet.store._accounts import (
+    EVERYONE,
+    AccessToken,
+    Accounts,
+    AnsweredRequest,
+    Holdings,
+    KeptNetwork,
+    Quota,
+    User,
+)
 from tunefleet.store._base import (
+    FIRST,
     BestEntry,
     BestRecord,
     JobOutcome,
@@ -19,20 +30,29 @@ from tunefleet.store.memory import MemoryStore
 from tunefleet.store.sql import SqlStore, open_store, store_path
 
 __all__ = [
+    "EVERYONE",
+    "FIRST",
+    "AccessToken",
+    "Accounts",
+    "AnsweredRequest",
     "BestEntry",
     "BestRecord",
     "Coordination",
     "Dispatch",
     "Events",
+    "Holdings",
     "JobOutcome",
     "Jobs",
     "KeptEvent",
+    "KeptNetwork",
     "MemoryStore",
+    "Quota",
     "Record",
     "SqlStore",
     "Store",
     "StoredRecords",
     "StoredWork",
+    "User",
     "each_job",
     "job_pages",
     "open_store",

@@ -28,6 +28,7 @@ from tunefleet.core.step import StepKey, StepRun
 from tunefleet.core.target import Target
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, Measurement, Trial
+from tunefleet.store._accounts import Accounts, Holdings
 from tunefleet.store._coordination import Coordination
 from tunefleet.store._dispatch import Dispatch
 from tunefleet.store._events import Events
@@ -107,9 +108,10 @@ class Jobs(Protocol):
         state: JobState | None = None,
         fingerprint: str = "",
         prefix: str = "",
+        tenant: str | None = None,
     ) -> list[Job]:
         """The newest `limit` jobs, newest first: of those that are older than the job `after`, in
-        this state, with this fingerprint, whose ids begin so."""
+        this state, with this fingerprint, whose ids begin so, of this tenant."""
 
     def finish(self, job_id: str, state: JobState, summary: Any) -> None:
         """Close a job with its JSON summary (what `--json` prints)."""
@@ -190,7 +192,11 @@ class StoredWork(Protocol):
 
 
 class StoredRecords(Protocol):
-    """What was measured, and what later jobs reuse of it."""
+    """What was measured, and what later jobs reuse of it.
+
+    Of records of all jobs a `tenant` is given its own and those that were shared with it or with
+    all (`Accounts.share`).
+    """
 
     def trials(self, job_id: str, task_id: str | None = None) -> list[Trial]:
         """The trials of a job (of one of its tasks) in the order of commit, with features."""
@@ -210,6 +216,7 @@ class StoredRecords(Protocol):
         *,
         tier: Tier,
         limit: int,
+        tenant: str = "",
     ) -> list[Record]:
         """The fastest measured trials of a task over all jobs, fastest first, one per candidate.
 
@@ -226,6 +233,7 @@ class StoredRecords(Protocol):
         toolchain: ToolchainIdentity,
         *,
         measured: int = 1,
+        tenant: str = "",
     ) -> list[BestRecord]:
         """Of every task with this operator and at least so many `measured` trials the fastest of
         them over all jobs, ordered by task id; of equals the earliest. Both tiers: what it decides
@@ -252,12 +260,22 @@ class StoredRecords(Protocol):
         """task_id -> (winner, checks) of a job as selected so far."""
 
     def best(
-        self, task_id: str, device: DeviceIdentity, toolchain: ToolchainIdentity
+        self,
+        task_id: str,
+        device: DeviceIdentity,
+        toolchain: ToolchainIdentity,
+        *,
+        tenant: str = "",
     ) -> Record | None:
         """The entry of the best-only table: the fastest winner any job delivered here."""
 
     def best_page(
-        self, *, operator: str = "", after: EntryPlace = FIRST, limit: int = PAGE
+        self,
+        *,
+        operator: str = "",
+        after: EntryPlace = FIRST,
+        limit: int = PAGE,
+        tenant: str = "",
     ) -> list[BestEntry]:
         """A page of the best-only table, in the order of `BestEntry.place`: entries behind `after`,
         of tasks with this operator where one is given."""
@@ -281,6 +299,12 @@ class Store(Protocol):
 
     @property
     def dispatch(self) -> Dispatch: ...
+
+    @property
+    def accounts(self) -> Accounts: ...
+
+    @property
+    def holdings(self) -> Holdings: ...
 
     def close(self) -> None:
         """Release files and connections; every verb afterwards raises."""

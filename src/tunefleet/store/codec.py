@@ -125,6 +125,7 @@ def job_row(spec: JobSpec, job_id: str, now: float) -> dict[str, Any]:
         "toolchain_exact": spec.toolchain.exact,
         "toolchain_compatible": spec.toolchain.compatible,
         "shared": int(spec.shared),
+        "tenant": spec.tenant,
         "spec": {**msgspec.to_builtins(spec), "target": spec.target.to_json()},
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tunefleet.store.memory_accounts import MemoryAccounts, MemoryHoldings
 from tunefleet.store.memory_coordination import MemoryCoordination
 from tunefleet.store.memory_dispatch import MemoryDispatch
 from tunefleet.store.memory_events import MemoryEvents
@@ -22,6 +23,8 @@ class MemoryStore:
         self.work = MemoryWork(self._state, self.coordination)
         self.records = MemoryRecords(self._state)
         self.dispatch = MemoryDispatch(self._state)
+        self.accounts = MemoryAccounts(self._state)
+        self.holdings = MemoryHoldings(self._state)
 
     def close(self) -> None:
         self._state.close()

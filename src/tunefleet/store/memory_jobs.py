@@ -50,6 +50,7 @@ class MemoryJobs:
         state: JobState | None = None,
         fingerprint: str = "",
         prefix: str = "",
+        tenant: str | None = None,
     ) -> list[Job]:
         rules.check_limit(limit)
         with self._state.verb():
@@ -62,6 +63,7 @@ class MemoryJobs:
                 if state in (None, job.state)
                 and fingerprint in ("", job.spec.fingerprint)
                 and job.job_id.startswith(prefix)
+                and tenant in (None, job.spec.tenant)
             ][:limit]
 
     def finish(self, job_id: str, state: JobState, summary: Any) -> None:

@@ -48,16 +48,18 @@ class MemoryRecords:
         *,
         tier: Tier,
         limit: int,
+        tenant: str = "",
     ) -> list[Record]:
         rules.check_limit(limit)
         with self._state.verb():
+            tenants = self._state.seen_by(tenant)
             if task_id not in self._state.tasks:
                 raise rules.unknown_task(task_id)
             asked = {
                 job_id: self._wrong(task_id, device, toolchain)
                 | self._wrong(task_id, *entry.measured_by)
                 for job_id, entry in self._state.entries.items()
-                if entry.is_of(tier, device, toolchain)
+                if entry.is_of(tier, device, toolchain, tenants)
             }
             measured = [
                 _record(entry, task_id, trial)
@@ -79,13 +81,15 @@ class MemoryRecords:
         toolchain: ToolchainIdentity,
         *,
         measured: int = 1,
+        tenant: str = "",
     ) -> list[BestRecord]:
         fastest: dict[str, BestRecord] = {}
         count: Counter[str] = Counter()
         with self._state.verb():
+            tenants = self._state.seen_by(tenant)
             for entry, task_id, trial in self._state.trials:
                 task = self._state.tasks[task_id]
-                here = any(entry.is_of(tier, device, toolchain) for tier in Tier)
+                here = any(entry.is_of(tier, device, toolchain, tenants) for tier in Tier)
                 if task.operator != operator or trial.latency_s is None or not here:
                     continue
                 count[task_id] += 1
@@ -125,26 +129,38 @@ class MemoryRecords:
             return deepcopy(self._state.entry(job_id).winners)
 
     def best(
-        self, task_id: str, device: DeviceIdentity, toolchain: ToolchainIdentity
+        self,
+        task_id: str,
+        device: DeviceIdentity,
+        toolchain: ToolchainIdentity,
+        *,
+        tenant: str = "",
     ) -> Record | None:
         """The entry of the best-only table: the fastest winner any job delivered here."""
         with self._state.verb():
+            tenants = self._state.seen_by(tenant)
             decided = [
                 _record(entry, task_id, winner)
                 for entry in self._state.entries.values()
-                if entry.is_of(Tier.EXACT, device, toolchain)
+                if entry.is_of(Tier.EXACT, device, toolchain, tenants)
                 if (winner := entry.winners.get(task_id, (None,))[0]) is not None
             ]
             return min(decided, key=lambda r: r.measurement.latency_s, default=None)
 
     def best_page(
-        self, *, operator: str = "", after: EntryPlace = FIRST, limit: int = PAGE
+        self,
+        *,
+        operator: str = "",
+        after: EntryPlace = FIRST,
+        limit: int = PAGE,
+        tenant: str = "",
     ) -> list[BestEntry]:
         rules.check_limit(limit)
         with self._state.verb():
+            tenants = self._state.seen_by(tenant)
             entries: dict[EntryPlace, BestEntry] = {}
             for entry in self._state.entries.values():
-                if entry.job.spec.shared:
+                if entry.job.spec.shared or entry.job.spec.tenant not in tenants:
                     continue
                 tasks = {weighted.task.task_id: weighted.task for weighted in entry.tasks}
                 for task_id, (winner, checks) in entry.winners.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import RLock
@@ -20,6 +20,7 @@ from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Trial
 from tunefleet.errors import InternalError
 from tunefleet.store import rules
+from tunefleet.store._accounts import EVERYONE
 
 
 @dataclass
@@ -41,10 +42,16 @@ class JobEntry:
         spec = self.job.spec
         return (spec.device.exact, spec.toolchain.exact) == (device.exact, toolchain.exact)
 
-    def is_of(self, tier: Tier, device: DeviceIdentity, toolchain: ToolchainIdentity) -> bool:
+    def is_of(
+        self,
+        tier: Tier,
+        device: DeviceIdentity,
+        toolchain: ToolchainIdentity,
+        tenants: Collection[str],
+    ) -> bool:
         spec = self.job.spec
-        if spec.shared:
-            return False  # its measurements serve no other job
+        if spec.shared or spec.tenant not in tenants:
+            return False  # its measurements serve no other job, or none of theirs
         exact = self.is_measured_by(device, toolchain)
         compatible = (
             spec.device.compatible == device.compatible
@@ -64,6 +71,7 @@ class MemoryState:
         self.trials: list[tuple[JobEntry, str, Trial]] = []
         self.spans: list[StageSpan] = []
         self.steps: dict[StepKey, StepRun] = {}
+        self.shares: set[tuple[str, str]] = set()
 
     def close(self) -> None:
         self._closed = True
@@ -74,6 +82,10 @@ class MemoryState:
             if self._closed:
                 raise InternalError("the store is closed")
             yield
+
+    def seen_by(self, tenant: str) -> set[str]:
+        """The tenants whose records one is given."""
+        return {tenant, *(o for o, reader in self.shares if reader in (tenant, EVERYONE))}
 
     def entry(self, job_id: str, task_id: str | None = None) -> JobEntry:
         if job_id not in self.entries:

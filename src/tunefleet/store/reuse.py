@@ -27,8 +27,24 @@ from sqlalchemy import (
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.trial import Failure, FailureKind, Measurement
 from tunefleet.store import codec
+from tunefleet.store._accounts import EVERYONE
 from tunefleet.store._base import BestEntry, EntryPlace, Record
-from tunefleet.store.schema import best, candidates, job_tasks, jobs, tasks, trials, winners
+from tunefleet.store.schema import (
+    best,
+    candidates,
+    job_tasks,
+    jobs,
+    shares,
+    tasks,
+    trials,
+    winners,
+)
+
+
+def seen_by(owner: ColumnElement[str], tenant: Any) -> ColumnElement[bool]:
+    """Whether records of an owner are a tenant's, or were shared with it."""
+    shared = select(shares.c.owner).where(shares.c.reader.in_([tenant, EVERYONE]))
+    return or_(owner == tenant, owner.in_(shared))
 
 
 def reject(
@@ -61,6 +77,7 @@ def fastest_trials(
     device: DeviceIdentity,
     toolchain: ToolchainIdentity,
     tier: Tier,
+    tenant: str,
 ) -> CursorResult[Any]:
     """(job id, columns of a trial) of the measured trials of a tier, the fastest first, none of
     jobs that share their device.
@@ -74,6 +91,7 @@ def fastest_trials(
         "toolchain_exact": toolchain.exact,
         "device_compatible": device.compatible,
         "toolchain_compatible": toolchain.compatible,
+        "tenant": tenant,
     }
     return connection.execute(_fastest_trials(tier), asked)
 
@@ -114,6 +132,7 @@ def _fastest_trials(tier: Tier) -> Select[Any]:
             trials.c.task_id == bindparam("task"),
             trials.c.latency_s.is_not(None),
             jobs.c.shared == 0,
+            seen_by(jobs.c.tenant, bindparam("tenant")),
             exact if tier is Tier.EXACT else compatible,
             not_(is_wrong),
         )
@@ -122,7 +141,11 @@ def _fastest_trials(tier: Tier) -> Select[Any]:
 
 
 def fastest_of_tasks(
-    operator: str, device: DeviceIdentity, toolchain: ToolchainIdentity, measured: int
+    operator: str,
+    device: DeviceIdentity,
+    toolchain: ToolchainIdentity,
+    measured: int,
+    tenant: str,
 ) -> Any:
     """(task, shapes, FLOPs, trace, latency) of the fastest trial of each task with at least so
     many, by task id."""
@@ -137,6 +160,7 @@ def fastest_of_tasks(
             tasks.c.operator == operator,
             trials.c.latency_s.is_not(None),
             jobs.c.shared == 0,
+            seen_by(jobs.c.tenant, tenant),
             jobs.c.device_compatible == device.compatible,
             jobs.c.toolchain_compatible == toolchain.compatible,
         )
@@ -176,9 +200,9 @@ def records(connection: Connection, task_id: str, rows: Sequence[Sequence[Any]])
 
 
 def best_page(
-    connection: Connection, operator: str, after: EntryPlace, limit: int
+    connection: Connection, operator: str, after: EntryPlace, limit: int, tenant: str
 ) -> list[BestEntry]:
-    """A page of the best-only table."""
+    """A page of the best-only table: of what several tenants have the fastest."""
     place = tuple_(best.c.task_id, best.c.device_exact, best.c.toolchain_exact)
     query = (
         select(
@@ -193,29 +217,38 @@ def best_page(
             job_tasks,
             and_(job_tasks.c.job_id == best.c.job_id, job_tasks.c.task_id == best.c.task_id),
         )
-        .where(place > after, *([tasks.c.operator == operator] if operator else ()))
-        .order_by(*place)
-        .limit(limit)
+        .where(
+            place > after,
+            seen_by(best.c.tenant, tenant),
+            *([tasks.c.operator == operator] if operator else ()),
+        )
+        .order_by(*place, winners.c.latency_s, best.c.tenant)
     )  # fmt: skip
-    entries = []
-    for row in connection.execute(query):
+    entries: dict[EntryPlace, BestEntry] = {}
+    for row in connection.execute(query).yield_per(limit or 1):
+        if len(entries) == limit:
+            break
         task, spec = codec.task_of(row).task, codec.spec_of(row.spec)
         trial = codec.trial_of(row[-len(codec.WINNER) :])
         assert isinstance(trial.outcome, Measurement)
         measured_by = (spec.device, spec.toolchain)
         record = Record(task.task_id, row.job_id, trial.candidate, trial.outcome, *measured_by)
-        entries.append(BestEntry(task, spec.target, record, row.checks))
-    return entries
+        entry = BestEntry(task, spec.target, record, row.checks)
+        entries.setdefault(entry.place, entry)
+    return list(entries.values())
 
 
 def enter_best(connection: Connection, job_id: str, task_id: str) -> None:
-    """Let the fastest winner of this job's device and toolchain stand in the best-only table.
+    """Let its tenant's fastest winner of this job's device and toolchain stand in the best-only
+    table.
 
     Asked of all winners and not only of this one: a job that takes its winner back gives the
     place back to whom it had beaten. Of equals the older job stays, so repetition is idempotent.
     """
     here = connection.execute(
-        select(jobs.c.device_exact, jobs.c.toolchain_exact).where(jobs.c.job_id == job_id)
+        select(jobs.c.device_exact, jobs.c.toolchain_exact, jobs.c.tenant).where(
+            jobs.c.job_id == job_id
+        )
     ).one()
     place = {"task_id": task_id, **here._mapping}
     fastest = connection.scalar(
@@ -227,6 +260,7 @@ def enter_best(connection: Connection, job_id: str, task_id: str) -> None:
             jobs.c.shared == 0,
             jobs.c.device_exact == here.device_exact,
             jobs.c.toolchain_exact == here.toolchain_exact,
+            jobs.c.tenant == here.tenant,
         )
         .order_by(winners.c.latency_s, jobs.c.seq)
         .limit(1)

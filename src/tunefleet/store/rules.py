@@ -72,6 +72,10 @@ def unknown_task(task_id: str, job_id: str = "") -> InputError:
     return InputError(f"no task {task_id} in {f'job {job_id}' if job_id else 'the store'}")
 
 
+def unknown_user(name: str) -> InputError:
+    return InputError(f"no user {name}", cure="see the list of users")
+
+
 def not_selected(run: StageRun, candidate_id: str) -> InternalError:
     return InternalError(f"{run.key} reports candidate {candidate_id}, which was not selected")
 

@@ -132,7 +132,9 @@ jobs = Table(
     Column("spec", Json, nullable=False),
     Column("summary", Json),
     Column("shared", Whole, nullable=False, server_default="0"),
+    Column("tenant", PlainText, nullable=False, server_default=""),
     Index("ix_jobs_state_seq", "state", "seq"),
+    Index("ix_jobs_tenant_seq", "tenant", "seq"),
 )
 
 tasks = Table(
@@ -267,13 +269,14 @@ winners = Table(
     Index(None, "task_id"),
 )
 
-#: The best-only table: the fastest winner per task, device and toolchain.
+#: The best-only table: the fastest winner per task, device, toolchain and tenant.
 best = Table(
     "best",
     metadata,
     Column("task_id", ForeignKey("tasks.task_id"), primary_key=True),
     Column("device_exact", PlainText, primary_key=True),
     Column("toolchain_exact", PlainText, primary_key=True),
+    Column("tenant", PlainText, primary_key=True),
     Column("job_id", PlainText, nullable=False),
     ForeignKeyConstraint(["job_id", "task_id"], ["winners.job_id", "winners.task_id"]),
 )
@@ -340,4 +343,61 @@ assignments = Table(
     Column("report", Json),
     Column("reported_at", Number),
     sqlite_autoincrement=True,
+)
+
+#: Users of a service. Flags are 0 or 1.
+users = Table(
+    "users",
+    metadata,
+    Column("name", PlainText, primary_key=True),
+    Column("admin", Whole, nullable=False),
+    Column("created_at", Number, nullable=False),
+    Column("disabled", Whole, nullable=False),
+    Column("quota", Json, nullable=False),
+)
+
+#: `digest` is the SHA-256 of a token's text, which is nowhere.
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("digest", PlainText, primary_key=True),
+    Column("prefix", PlainText, nullable=False),
+    Column("user", ForeignKey("users.name"), nullable=False, index=True),
+    Column("label", PlainText, nullable=False),
+    Column("admin", Whole, nullable=False),
+    Column("session", Whole, nullable=False),
+    Column("created_at", Number, nullable=False),
+    Column("expires_at", Number),
+    Column("last_used_at", Number),
+)
+
+#: Whose records who may read.
+shares = Table(
+    "shares",
+    metadata,
+    Column("owner", PlainText, primary_key=True),
+    Column("reader", PlainText, primary_key=True),
+)
+
+#: Networks that tenants uploaded.
+networks = Table(
+    "networks",
+    metadata,
+    Column("tenant", PlainText, primary_key=True),
+    Column("digest", PlainText, primary_key=True),
+    Column("name", PlainText, nullable=False),
+    Column("place", PlainText, nullable=False, index=True),
+    Column("size", Whole, nullable=False),
+    Column("created_at", Number, nullable=False),
+)
+
+#: Requests that their senders numbered. `answer` is the JSON null while one is being answered.
+answers = Table(
+    "answers",
+    metadata,
+    Column("tenant", PlainText, primary_key=True),
+    Column("key", PlainText, primary_key=True),
+    Column("asked", PlainText, nullable=False),
+    Column("at", Number, nullable=False, index=True),
+    Column("answer", Json, nullable=False),
 )

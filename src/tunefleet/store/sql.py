@@ -8,6 +8,7 @@ from tunefleet.core.home import Home
 from tunefleet.errors import SetupError
 from tunefleet.store.database import Database, url_of
 from tunefleet.store.revisions import bring_to_head
+from tunefleet.store.sql_accounts import SqlAccounts, SqlHoldings
 from tunefleet.store.sql_coordination import SqlCoordination
 from tunefleet.store.sql_dispatch import SqlDispatch
 from tunefleet.store.sql_events import SqlEvents
@@ -47,6 +48,8 @@ class SqlStore:
         self.coordination = SqlCoordination(database)
         self.events = SqlEvents(database)
         self.dispatch = SqlDispatch(database)
+        self.accounts = SqlAccounts(database)
+        self.holdings = SqlHoldings(database)
 
     @classmethod
     def open(cls, url_or_path: str | Path, *, busy_timeout_s: float = 30.0) -> SqlStore:

@@ -62,6 +62,7 @@ class SqlJobs:
         state: JobState | None = None,
         fingerprint: str = "",
         prefix: str = "",
+        tenant: str | None = None,
     ) -> list[Job]:
         rules.check_limit(limit)
         query = select(jobs).order_by(jobs.c.seq.desc()).limit(limit)
@@ -69,6 +70,8 @@ class SqlJobs:
             query = query.where(jobs.c.state == state.value)
         if fingerprint:
             query = query.where(jobs.c.fingerprint == fingerprint)
+        if tenant is not None:
+            query = query.where(jobs.c.tenant == tenant)
         if prefix:
             query = query.where(jobs.c.job_id.between(prefix, prefix + _LAST))
         with self._database.reading() as connection:

@@ -81,11 +81,12 @@ class SqlRecords:
         *,
         tier: Tier,
         limit: int,
+        tenant: str = "",
     ) -> list[Record]:
         rules.check_limit(limit)
         fastest: dict[str, Any] = {}
         with self._database.reading() as connection:
-            with reuse.fastest_trials(connection, task_id, device, toolchain, tier) as rows:
+            with reuse.fastest_trials(connection, task_id, device, toolchain, tier, tenant) as rows:
                 while len(fastest) < limit and (row := rows.fetchone()) is not None:
                     fastest.setdefault(row.candidate_id, row)
             if not fastest:
@@ -101,9 +102,10 @@ class SqlRecords:
         toolchain: ToolchainIdentity,
         *,
         measured: int = 1,
+        tenant: str = "",
     ) -> list[BestRecord]:
         with self._database.reading() as connection:
-            query = reuse.fastest_of_tasks(operator, device, toolchain, measured)
+            query = reuse.fastest_of_tasks(operator, device, toolchain, measured, tenant)
             return [BestRecord(*row) for row in connection.execute(query)]
 
     def select_winner(
@@ -147,7 +149,12 @@ class SqlRecords:
             }
 
     def best(
-        self, task_id: str, device: DeviceIdentity, toolchain: ToolchainIdentity
+        self,
+        task_id: str,
+        device: DeviceIdentity,
+        toolchain: ToolchainIdentity,
+        *,
+        tenant: str = "",
     ) -> Record | None:
         """The entry of the best-only table: the fastest winner any job delivered here."""
         query = (
@@ -158,15 +165,23 @@ class SqlRecords:
                 best.c.task_id == task_id,
                 best.c.device_exact == device.exact,
                 best.c.toolchain_exact == toolchain.exact,
+                reuse.seen_by(best.c.tenant, tenant),
             )
+            .order_by(winners.c.latency_s, best.c.tenant)
+            .limit(1)
         )
         with self._database.reading() as connection:
             records = reuse.records(connection, task_id, connection.execute(query).all())
         return records[0] if records else None
 
     def best_page(
-        self, *, operator: str = "", after: EntryPlace = FIRST, limit: int = PAGE
+        self,
+        *,
+        operator: str = "",
+        after: EntryPlace = FIRST,
+        limit: int = PAGE,
+        tenant: str = "",
     ) -> list[BestEntry]:
         rules.check_limit(limit)
         with self._database.reading() as connection:
-            return reuse.best_page(connection, operator, after, limit)
+            return reuse.best_page(connection, operator, after, limit, tenant)

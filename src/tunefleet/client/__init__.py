@@ -1,0 +1,7 @@
+"""A client of a service elsewhere, with the names of the local API."""
+
+from __future__ import annotations
+
+from tunefleet.client.clients import AsyncClient, Client, connect
+
+__all__ = ["AsyncClient", "Client", "connect"]

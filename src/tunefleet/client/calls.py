@@ -1,0 +1,206 @@
+"""Operations as generators of calls: each yields what is to be asked and is sent the answer, so that
+one text serves a client that waits and one that awaits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tunefleet.errors import (
+    InputError,
+    JobError,
+    RetryElsewhereError,
+    SetupError,
+    TunefleetError,
+    error_named,
+)
+
+T = TypeVar("T")
+
+#: Bytes of a part that is sent, and of one that is fetched.
+_PART_BYTES = 4 << 20
+#: Seconds for which the service is asked to wait for news.
+_WAIT_S = 25
+ENDED = frozenset({"succeeded", "failed", "cancelled", "expired"})
+_PART = "application/offset+octet-stream"
+#: Statuses by which a part that came twice, or a wrong offset, is told.
+_CONFLICT = 409
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request. `accepted` are the statuses, besides those of success, that whoever yields it
+    wants to see."""
+
+    method: str
+    path: str
+    value: Any = None
+    content: bytes | None = None
+    params: Mapping[str, str | int] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    accepted: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def value(self) -> Any:
+        """Its JSON. Raises SetupError where it is none: another service answers there."""
+        try:
+            return json.loads(self.content)
+        except ValueError as error:
+            raise SetupError(
+                "what answers there is no tunefleet service", cure="see the address"
+            ) from error
+
+
+Calls = Generator[Call, Answer, T]
+
+
+def error_of(answer: Answer) -> TunefleetError:
+    """The error of the tree that a problem is."""
+    try:
+        problem = json.loads(answer.content)
+        detail, cure = str(problem["detail"]), str(problem.get("cure", ""))
+        kind = str(problem.get("kind", ""))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return SetupError(
+            f"the server answers {answer.status}, and not as tunefleet does",
+            cure="see the address, and what stands between",
+        )
+    if kind:
+        return error_named(kind)(detail, cure=cure)
+    if answer.status in (429, 503):
+        return RetryElsewhereError(detail, cure=cure)
+    if answer.status >= 500:
+        return JobError(f"the service has a bug: {detail}", cure=cure)
+    return InputError(detail, cure=cure)
+
+
+def upload(file: Path) -> Calls[str]:
+    """Send a network's file; its digest. What the service has of it is not sent again. Raises
+    InputError for a file that cannot be read."""
+    try:
+        with file.open("rb") as opened:
+            sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+            size = file.stat().st_size
+            asked = {"digest": sha256, "name": file.name, "size": size}
+            status = (yield Call("POST", "/v1/uploads", asked)).value
+            path = f"/v1/uploads/{sha256}"
+            while status["network"] is None:
+                offset = status["offset"]
+                opened.seek(offset)
+                headers = {"Upload-Offset": str(offset), "Content-Type": _PART}
+                part = opened.read(_PART_BYTES)
+                answer = yield Call(
+                    "PATCH", path, content=part, headers=headers, accepted=(_CONFLICT,)
+                )
+                if answer.status == _CONFLICT:  # a part arrived though its answer did not
+                    answer = yield Call("GET", path)
+                status = answer.value
+    except OSError as error:
+        raise InputError(
+            f"{file} cannot be read: {error.strerror or error}", cure="name a file of a network"
+        ) from error
+    return sha256
+
+
+def submit(network: str | Path, asked: Mapping[str, Any]) -> Calls[dict[str, Any]]:
+    """Ask for a job of a network, whose file is sent where it has one; what is known of it."""
+    text = str(network)
+    name = text if text.startswith("zoo:") else (yield from upload(Path(text)))
+    return (yield from submit_named({**asked, "network": name}))
+
+
+def submit_named(asked: Mapping[str, Any]) -> Calls[dict[str, Any]]:
+    """Ask for a job of what the service has. Sent again after a cut it is the same job."""
+    key = {"Idempotency-Key": uuid.uuid4().hex}
+    value: dict[str, Any] = (yield Call("POST", "/v1/jobs", asked, headers=key)).value
+    return value
+
+
+def job(name: str, wait_s: int = 0) -> Calls[dict[str, Any]]:
+    """What is known of a job; with `wait_s` once it has ended, or that many seconds later."""
+    headers = {"Prefer": f"wait={wait_s}"} if wait_s else {}
+    value: dict[str, Any] = (yield Call("GET", f"/v1/jobs/{name}", headers=headers)).value
+    return value
+
+
+def ended(name: str) -> Calls[dict[str, Any]]:
+    """What is known of a job when it has ended."""
+    while (view := (yield from job(name, _WAIT_S)))["state"] not in ENDED:
+        pass
+    return view
+
+
+def events(name: str, after: int) -> Calls[list[dict[str, Any]]]:
+    """The next events of a job behind a number, as they come; none where it is long quiet."""
+    headers = {"Prefer": f"wait={_WAIT_S}"}
+    call = Call("GET", f"/v1/jobs/{name}/events", params={"after": after}, headers=headers)
+    page: list[dict[str, Any]] = (yield call).value["events"]
+    return page
+
+
+def jobs(limit: int, state: str = "") -> Calls[list[dict[str, Any]]]:
+    """The newest jobs."""
+    found: list[dict[str, Any]] = []
+    cursor: str | None = ""
+    while cursor is not None and len(found) < limit:
+        params: dict[str, str | int] = {"limit": min(100, limit), "cursor": cursor}
+        page = yield Call("GET", "/v1/jobs", params=params | ({"state": state} if state else {}))
+        found += page.value["jobs"]
+        cursor = page.value["next"]
+    return found[:limit]
+
+
+def asked_of(name: str, verb: str) -> Calls[dict[str, Any]]:
+    """Pause, resume, cancel or retry a job."""
+    value: dict[str, Any] = (yield Call("POST", f"/v1/jobs/{name}/{verb}")).value
+    return value
+
+
+def fetch(artifact: str, folder: Path) -> Calls[Path]:
+    """An artifact's files in a folder of its name below `folder`; those that are there whole are
+    not fetched again, others go on. Raises InputError where a file is not what it should be."""
+    found = (yield Call("GET", f"/v1/artifacts/{artifact}")).value
+    place = folder / found["id"]
+    for each in found["files"]:
+        target = place / each["name"]
+        if not target.resolve().is_relative_to(place.resolve()):
+            raise InputError(f"{each['name']} would lie outside of {place}", cure="trust it not")
+        yield from _file(f"/v1/artifacts/{found['id']}/files/{each['name']}", each, target)
+    return place
+
+
+def _file(path: str, file: Mapping[str, Any], target: Path) -> Calls[None]:
+    if target.is_file() and _sha256(target) == file["sha256"]:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.part")
+    with part.open("ab") as out:
+        while (there := out.tell()) < file["bytes"]:
+            last = min(there + _PART_BYTES, file["bytes"]) - 1
+            answer = yield Call("GET", path, headers={"Range": f"bytes={there}-{last}"})
+            if answer.status == 200:  # the whole of it
+                out.truncate(0)
+            out.write(answer.content)
+    if _sha256(part) != file["sha256"]:
+        part.unlink()
+        raise InputError(f"{file['name']} was changed on its way", cure="fetch it again")
+    part.replace(target)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

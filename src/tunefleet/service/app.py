@@ -1,0 +1,111 @@
+"""The application: what each path of the API does."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tunefleet.core.home import Home
+from tunefleet.fleet.server_socket import own_version
+from tunefleet.service import (
+    routes_accounts,
+    routes_artifacts,
+    routes_health,
+    routes_jobs,
+    routes_networks,
+)
+from tunefleet.service.audit import AuditLog
+from tunefleet.service.caller import address_rates, user_rates
+from tunefleet.service.jobs import ServiceJobs
+from tunefleet.service.news import News
+from tunefleet.service.problems import tell_problems
+from tunefleet.service.uploads import Uploads
+from tunefleet.store import Store
+
+_GIB = 1 << 30
+
+
+def _nobody(job_ids: Sequence[str]) -> None:
+    """Nobody looks for jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """`most_bytes` of an upload; `origins` are none: a browser uses the service's own pages."""
+
+    most_bytes: int = 4 * _GIB
+
+
+def service_app(
+    home: Path,
+    store: Store,
+    settings: ServiceSettings | None = None,
+    wake: Callable[[Sequence[str]], None] = _nobody,
+) -> FastAPI:
+    """The service of a home. `wake` is called with jobs that are to be taken up; the application is the
+    only one of its home, and owns neither."""
+    chosen = settings or ServiceSettings()
+    news = News(store)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with news.looking():
+            yield
+
+    app = FastAPI(
+        title="tunefleet",
+        version=own_version(),
+        summary="Autotuning as a service",
+        lifespan=lifespan,
+        redoc_url=None,
+        docs_url=None,
+    )
+    app.state.home, app.state.store, app.state.news, app.state.wake = Home(home), store, news, wake
+    app.state.jobs = ServiceJobs(home, store)
+    app.state.uploads = Uploads(Home(home), store, chosen.most_bytes)
+    app.state.user_rates, app.state.address_rates = user_rates(), address_rates()
+    app.state.audit = AuditLog(Home(home).audit_log)
+    tell_problems(app, Home(home).bugs)
+    app.add_middleware(CarefulHeaders)
+    for routes in (
+        routes_health,
+        routes_networks,
+        routes_jobs,
+        routes_artifacts,
+        routes_accounts,
+    ):
+        app.include_router(routes.router)
+    return app
+
+
+#: What every response says to a browser, where it says nothing else.
+_HEADERS = {
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"same-origin",
+    b"cache-control": b"no-store",
+    b"content-security-policy": (
+        b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+    ),
+}
+
+
+class CarefulHeaders:
+    """Adds `_HEADERS` to responses; streams pass as they come."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message["headers"]}
+                further = [(n, v) for n, v in _HEADERS.items() if n not in given]
+                message["headers"] = [*message["headers"], *further]
+            await send(message)
+
+        await self._app(scope, receive, sent)

@@ -1,0 +1,255 @@
+"""Jobs of a service's users: entered for the server of the home, and shown with the reason why one
+does not go on."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tunefleet.artifacts.opening import open_artifact
+from tunefleet.core.budget import NO_SEARCH
+from tunefleet.core.coordination import ClaimStatus, ControlRequest
+from tunefleet.core.events import JobHeld, JobOpened
+from tunefleet.core.home import Home
+from tunefleet.core.importing import ImportOptions, NetworkSource
+from tunefleet.core.job import Building, Job, JobSpec, JobState
+from tunefleet.core.settings import TuneSettings
+from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.errands import evaluation_spec
+from tunefleet.runs.jobs import CANCELLING, PAUSED, close_idle, describe_jobs, remove_job
+from tunefleet.runs.request import (
+    SearchRequest,
+    job_spec,
+    search_request,
+    shape_request,
+    source_of,
+)
+from tunefleet.runs.submitting import submit
+from tunefleet.runs.watching import ignore
+from tunefleet.service.problems import Refused, not_found
+from tunefleet.service.values import AskedJob, JobView, Reason, ServiceState
+from tunefleet.store import Store, User
+
+_ZOO = "zoo:"
+#: How far back the events of a job are read for the reason why it waits.
+_LATEST_EVENTS = 200
+
+
+class ServiceJobs:
+    """What users may do with jobs of their own. Each method raises Refused for another's job, as
+    for one that there is not, and errors of the tree."""
+
+    def __init__(self, home: Path, store: Store) -> None:
+        self._home = home
+        self._store = store
+
+    def enter(self, user: User, asked: AskedJob) -> Job:
+        """The job of a request: a new one, or the one that is under way for the same."""
+        self._check_quota(user)
+        context = BenchmarkContext(
+            asked.target,
+            device=(asked.device,) if asked.device else (),
+            threads=asked.threads,
+            home=self._home,
+            tenant=user.name,
+        )
+        spec = self._spec(user, asked, context)
+        return submit(self._store, spec, context, ignore).job
+
+    def _spec(self, user: User, asked: AskedJob, context: BenchmarkContext) -> JobSpec:
+        if asked.kind == "evaluate":
+            if asked.artifact is None:
+                raise Refused(422, "which artifact is to be measured is not said", cure="name one")
+            folder, _ = self.artifact_of(user, asked.artifact)
+            return evaluation_spec(open_artifact(folder), asked.rounds, user.name)
+        source = self._source(user, asked, context)
+        if asked.kind == "build":
+            from_job = self.of(user, asked.from_job).job_id if asked.from_job else ""
+            building = Building(from_job, asked.measure)
+            request = SearchRequest(NO_SEARCH, TuneSettings(), building=building)
+        else:
+            request = search_request(
+                asked.budget.trials,
+                trials_per_task=asked.budget.trials_per_task,
+                minutes=asked.budget.minutes,
+                device_minutes=asked.budget.device_minutes,
+                target_latency_ms=asked.agreement.latency_ms,
+                speedup=asked.agreement.speedup,
+                most_lost=asked.agreement.most_lost,
+                transfer_learning=asked.transfer_learning,
+            )
+        if asked.deadline is not None and asked.deadline <= time.time():
+            raise Refused(422, "the deadline is past", cure="give seconds since 1970, UTC")
+        terms = replace(request.terms, priority=asked.priority, deadline=asked.deadline)
+        return job_spec(context, source, replace(request, terms=terms))
+
+    def _source(self, user: User, asked: AskedJob, context: BenchmarkContext) -> NetworkSource:
+        shapes = shape_request(asked.shapes, asked.dims, asked.constants)
+        options = ImportOptions(shapes, asked.whole)
+        if asked.network.startswith(_ZOO):
+            spec = asked.network
+        else:
+            network = self._store.holdings.network(user.name, asked.network)
+            if network is None:
+                raise not_found(f"network {asked.network[:12]}")
+            spec = str(self._home / network.place)
+        return source_of(spec, options, context, asked.precision)
+
+    def _check_quota(self, user: User) -> None:
+        most = user.quota.jobs
+        if most is None:
+            return
+        running = self._store.jobs.page(tenant=user.name, state=JobState.RUNNING, limit=most)
+        if len(running) >= most:
+            raise Refused(
+                429, f"{most} jobs are under way, and no more may be", cure="wait for one of them"
+            )
+
+    def of(self, user: User, name: str) -> Job:
+        """A job of a user, by its id or the beginning of it."""
+        found = self._store.jobs.page(prefix=name, tenant=user.name, limit=2)
+        if len(name) < 6 or len(found) != 1:
+            raise not_found(f"job {name}")
+        return found[0]
+
+    def page(
+        self, user: User, after: str, limit: int, state: ServiceState | None
+    ) -> tuple[list[Job], str | None]:
+        """A page of the jobs of a user, newest first, and the cursor of the next."""
+        if after:
+            self.of(user, after)
+        stored = None
+        if state is not None:
+            stored = JobState(state) if state in set(JobState) else JobState.RUNNING
+        jobs = self._store.jobs.page(after=after, limit=limit, state=stored, tenant=user.name)
+        more = jobs[-1].job_id if len(jobs) == limit else None
+        return jobs, more
+
+    def views(self, jobs: Sequence[Job]) -> list[JobView]:
+        """What is shown of jobs in a list."""
+        claims = self._store.coordination.claims() if jobs else []
+        values = describe_jobs(self._store, jobs)
+        return [self._view(job, value, claims) for job, value in zip(jobs, values, strict=True)]
+
+    def view(self, job: Job) -> JobView:
+        """What is shown of one job, with its result."""
+        [view] = self.views([job])
+        summary = self._store.jobs.summary(job.job_id)
+        return view.model_copy(update={"result": summary if isinstance(summary, dict) else None})
+
+    def _view(self, job: Job, value: Mapping[str, Any], claims: list[ClaimStatus]) -> JobView:
+        spec, agreement = job.spec, value["agreement"] or {}
+        state, reason = self._state(job, value, claims)
+        return JobView(
+            id=job.job_id,
+            kind=str(spec.kind),
+            network=spec.network.name,
+            owner=spec.terms.owner,
+            state=state,
+            reason=reason,
+            outcome=agreement.get("outcome"),
+            created_at=job.created_at,
+            elapsed_s=job.elapsed_s,
+            deadline=spec.terms.deadline,
+            priority=spec.terms.priority,
+            device=spec.device.name,
+            target=str(spec.target),
+            budget=value["budget"],
+            agreement=dict(*spec.agreement.parts) if spec.agreement.parts else {},
+            trials=value["trials"],
+            latency_ms=value["latency_ms"],
+            speedup=value["speedup"],
+            artifact=value["run"] if value["artifact"] else None,
+        )
+
+    def _state(
+        self, job: Job, value: Mapping[str, Any], claims: list[ClaimStatus]
+    ) -> tuple[ServiceState, Reason | None]:
+        state, text = value["state"], value["reason"]
+        if state in (PAUSED, CANCELLING):
+            wanted = self._store.coordination.wanted(job.job_id)
+            if state == CANCELLING:
+                return ServiceState.CANCELLING, Reason(code="cancelled_by_user", text=text)
+            if wanted is ControlRequest.PAUSE:
+                return ServiceState.PAUSED, Reason(code="paused_by_user", text="paused by its user")
+            told = "the scheduler takes it up as soon as it looks"
+            return ServiceState.QUEUED, Reason(code="not_begun", text=told)
+        if state != JobState.RUNNING:
+            code = "ended" if state == JobState.SUCCEEDED else f"{state}"
+            return ServiceState(state), Reason(code=code, text=text) if text else None
+        return ServiceState.RUNNING, self._waiting(job, claims)
+
+    def _waiting(self, job: Job, claims: list[ClaimStatus]) -> Reason | None:
+        """Why nothing of a job runs now; None where something does."""
+        last = self._store.events.page(
+            max(0, self._store.events.last() - _LATEST_EVENTS), [job.job_id]
+        )
+        held = [kept.event for kept in last if not isinstance(kept.event, JobOpened)]
+        if held and isinstance(held[-1], JobHeld):
+            # Who that is, is not theirs to know.
+            what = held[-1].reason.partition(" used by ")
+            text = f"{what[0]} used by another job" if what[1] else what[0]
+            return Reason(code="waits_for_others", text=text)
+        own = [c for c in claims if c.claim.holder.job_id == job.job_id and c.granted]
+        if own:
+            return None
+        others = [c for c in claims if c.granted and c.claim.holder.job_id not in ("", job.job_id)]
+        if not others:
+            return None
+        other = others[-1]
+        return Reason(code="waits_for_share", text=_waits_for(other, job))
+
+    def ask(self, user: User, name: str, request: ControlRequest) -> Job:
+        """Pause, continue or cancel a job."""
+        job = self.of(user, name)
+        if job.state is not JobState.RUNNING:
+            raise Refused(409, f"job {job.job_id[:8]} has {job.state}", cure="nothing of it runs")
+        self._store.coordination.ask(job.job_id, request)
+        if request is ControlRequest.CANCEL:
+            close_idle(self._store, job)
+        return self.of(user, job.job_id)
+
+    def retry(self, user: User, name: str) -> Job:
+        """The same request as a new job."""
+        old = self.of(user, name)
+        if old.state is JobState.RUNNING:
+            raise Refused(409, f"job {old.job_id[:8]} is under way", cure="cancel it before")
+        self._check_quota(user)
+        context = BenchmarkContext.of_job(old, self._home)
+        context.renew()
+        return submit(self._store, old.spec, context, ignore).job
+
+    def remove(self, user: User, name: str) -> None:
+        """Forget a job with its records and its artifact."""
+        job = self.of(user, name)
+        if job.state is JobState.RUNNING:
+            raise Refused(409, f"job {job.job_id[:8]} is under way", cure="cancel it before")
+        run = str((self._store.jobs.summary(job.job_id) or {}).get("run") or "")
+        remove_job(self._store, Home(self._home), job)
+        folder = Home(self._home).artifacts / run
+        if run and folder.is_dir():
+            shutil.rmtree(folder)
+
+    def artifact_of(self, user: User, name: str) -> tuple[Path, Job]:
+        """The folder of an artifact that a job of this user delivered, by the beginning of its id,
+        and that job."""
+        for folder in sorted(Home(self._home).artifacts.glob(f"{name}*")):
+            job_id = str(open_artifact(folder).result.get("job") or folder.name)
+            found = self._store.jobs.page(prefix=job_id, tenant=user.name, limit=1)
+            if found:
+                return folder, found[0]
+        raise not_found(f"artifact {name}")
+
+
+def _waits_for(other: ClaimStatus, job: Job) -> str:
+    holder = other.claim.holder
+    units = ", ".join(sorted(other.claim.units))
+    left = ""
+    if holder.expected_s is not None and holder.expected_s > other.seconds:
+        at = time.time() + holder.expected_s - other.seconds
+        left = f", until about {time.strftime('%H:%M', time.localtime(at))}"
+    return f"waits for {units}, which {holder.purpose or 'another job'} has{left}"

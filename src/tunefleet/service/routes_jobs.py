@@ -1,0 +1,276 @@
+"""Jobs: asked for, watched, paused, continued, cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
+
+from tunefleet.core.coordination import ControlRequest
+from tunefleet.core.events import JobEnded
+from tunefleet.core.ids import digest
+from tunefleet.core.job import Job, JobState
+from tunefleet.errors import InputError
+from tunefleet.runs.run_log import log_file, read_log
+from tunefleet.service.caller import ByUser
+from tunefleet.service.problems import Refused
+from tunefleet.service.values import AskedJob, EventPage, JobPage, JobView, ServiceState
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+_Id = Annotated[str, Path(pattern=r"^[0-9a-f]{6,32}$")]
+#: Seconds for which an answer to a numbered request is kept, and the longest wait for a job.
+_KEYS_S, _LONGEST_WAIT_S = 86_400.0, 60.0
+#: Seconds between two signs that a stream without news is alive.
+_ALIVE_S = 15.0
+_WAIT = re.compile(r"(?:^|[,;\s])wait=(\d+)")
+_STREAM = "text/event-stream"
+#: Of a log that are given.
+_LOG_LINES = 2000
+
+
+@router.post("", status_code=201)
+def create_job(
+    asked: AskedJob,
+    request: Request,
+    response: Response,
+    caller: ByUser,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+) -> JobView:
+    """Ask for a job. The same request again is answered with the job that is under way for it; with
+    an `Idempotency-Key`, kept for a day, also with one that has ended."""
+    state, user = request.app.state, caller.user
+    holdings, content = state.store.holdings, digest(asked.model_dump(mode="json"))
+    if idempotency_key is not None:
+        now = time.time()
+        holdings.forget_requests(now - _KEYS_S)
+        first = holdings.begin_request(user.name, idempotency_key, content, now)
+        if first is not None and first.asked != content:
+            raise Refused(
+                422, "this Idempotency-Key was used for another request", cure="use a new one"
+            )
+        if first is not None and first.answer is None:
+            raise Refused(409, "the first request with this key is being answered", cure="wait")
+        if first is not None:
+            return _given(response, state.jobs.view(state.jobs.of(user, first.answer["job"])))
+    try:
+        job = state.jobs.enter(user, asked)
+    except BaseException:
+        if idempotency_key is not None:
+            holdings.end_request(user.name, idempotency_key, None)
+        raise
+    if idempotency_key is not None:
+        holdings.end_request(user.name, idempotency_key, {"job": job.job_id})
+    state.audit.keep(user.name, "submit", job=job.job_id, network=job.spec.network.name)
+    state.wake([job.job_id])
+    return _given(response, state.jobs.view(job))
+
+
+def _given(response: Response, view: JobView) -> JobView:
+    response.headers["Location"] = f"/v1/jobs/{view.id}"
+    return view
+
+
+@router.get("")
+def list_jobs(
+    request: Request,
+    caller: ByUser,
+    state: ServiceState | None = None,
+    cursor: Annotated[str, Query(pattern=r"^([0-9a-f]{6,32})?$")] = "",
+    limit: Annotated[int, Query(ge=1, le=100)] = 50,
+) -> JobPage:
+    """One's jobs, newest first. Pages by state may have fewer jobs than `limit`, and others
+    behind."""
+    jobs, more = request.app.state.jobs.page(caller.user, cursor, limit, state)
+    views = request.app.state.jobs.views(jobs)
+    return JobPage(jobs=[v for v in views if state in (None, v.state)], next=more)
+
+
+@router.get("/{job_id}", responses={304: {"description": "Not changed."}})
+async def get_job(
+    job_id: _Id,
+    request: Request,
+    caller: ByUser,
+    prefer: Annotated[str | None, Header(max_length=200)] = None,
+    if_none_match: Annotated[str | None, Header(max_length=200)] = None,
+) -> Response:
+    """One job with its result. `Prefer: wait=N` waits up to N seconds for its end."""
+    jobs = request.app.state.jobs
+    job: Job = await asyncio.to_thread(jobs.of, caller.user, job_id)
+    headers, wait_s = {}, _waited_s(prefer)
+    if wait_s:
+        headers["Preference-Applied"] = f"wait={wait_s:.0f}"
+        job = await _ended(request, job, time.monotonic() + wait_s)
+    view = await asyncio.to_thread(jobs.view, job)
+    value = view.model_dump(mode="json")
+    headers["ETag"] = f'"{digest(value)}"'
+    if if_none_match == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return JSONResponse(value, headers=headers)
+
+
+def _waited_s(prefer: str | None) -> float:
+    """The seconds that a client prefers to wait."""
+    waits = _WAIT.search(prefer or "")
+    return min(float(waits[1]), _LONGEST_WAIT_S) if waits else 0.0
+
+
+async def _ended(request: Request, job: Job, until: float) -> Job:
+    store = request.app.state.store
+    with request.app.state.news.of(job.job_id) as happened:
+        while True:
+            job = await asyncio.to_thread(store.jobs.get, job.job_id)
+            left_s = until - time.monotonic()
+            if job.state is not JobState.RUNNING or left_s <= 0:
+                return job
+            happened.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(happened.wait(), left_s)
+
+
+@router.post("/{job_id}/pause", status_code=202)
+def pause_job(job_id: _Id, request: Request, caller: ByUser) -> JobView:
+    """What runs finishes, nothing more starts."""
+    return _asked(request, caller, job_id, ControlRequest.PAUSE)
+
+
+@router.post("/{job_id}/resume", status_code=202)
+def resume_job(job_id: _Id, request: Request, caller: ByUser) -> JobView:
+    """Continue a paused job."""
+    return _asked(request, caller, job_id, ControlRequest.RUN)
+
+
+@router.post("/{job_id}/cancel", status_code=202)
+def cancel_job(job_id: _Id, request: Request, caller: ByUser) -> JobView:
+    """End a job now; its records are kept."""
+    return _asked(request, caller, job_id, ControlRequest.CANCEL)
+
+
+@router.post("/{job_id}/retry", status_code=201)
+def retry_job(job_id: _Id, request: Request, response: Response, caller: ByUser) -> JobView:
+    """Ask for the same again: a new job, which begins with the records of the one that ended."""
+    state = request.app.state
+    job = state.jobs.retry(caller.user, job_id)
+    state.audit.keep(caller.user.name, "retry", job=job.job_id, of=job_id)
+    state.wake([job.job_id])
+    return _given(response, state.jobs.view(job))
+
+
+def _asked(request: Request, caller: ByUser, job_id: str, what: ControlRequest) -> JobView:
+    state = request.app.state
+    job = state.jobs.ask(caller.user, job_id, what)
+    state.audit.keep(caller.user.name, str(what), job=job.job_id)
+    state.wake([job.job_id])
+    view: JobView = state.jobs.view(job)
+    return view
+
+
+@router.delete("/{job_id}", status_code=204)
+def delete_job(job_id: _Id, request: Request, caller: ByUser) -> None:
+    """Forget a job that has ended, its records and its artifact."""
+    request.app.state.jobs.remove(caller.user, job_id)
+    request.app.state.audit.keep(caller.user.name, "delete job", job=job_id)
+
+
+@router.get(
+    "/{job_id}/events",
+    response_model=EventPage,
+    responses={200: {"content": {_STREAM: {"schema": {"type": "string"}}}}},
+)
+async def job_events(
+    job_id: _Id,
+    request: Request,
+    caller: ByUser,
+    after: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+    last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None,
+    prefer: Annotated[str | None, Header(max_length=200)] = None,
+) -> Response:
+    """What happened to a job behind a number: a page of JSON, or as it happens where
+    `text/event-stream` is accepted (the number is each event's id). A stream ends with the job;
+    for a page, `Prefer: wait=N` waits up to N seconds for the first event."""
+    job = await asyncio.to_thread(request.app.state.jobs.of, caller.user, job_id)
+    if _STREAM in request.headers.get("accept", ""):
+        stream = _stream(request, job, after if last_event_id is None else last_event_id)
+        return StreamingResponse(stream, media_type=_STREAM)
+    until = time.monotonic() + _waited_s(prefer)
+    with request.app.state.news.of(job.job_id) as happened:
+        while True:
+            happened.clear()
+            page = await asyncio.to_thread(
+                request.app.state.store.events.page, after, [job.job_id], limit
+            )
+            job = await asyncio.to_thread(request.app.state.store.jobs.get, job.job_id)
+            left_s = until - time.monotonic()
+            if page or left_s <= 0 or job.state is not JobState.RUNNING:
+                break
+            with suppress(TimeoutError):
+                await asyncio.wait_for(happened.wait(), left_s)
+    more = str(page[-1].seq) if len(page) == limit else None
+    return JSONResponse({"events": [kept.to_json() for kept in page], "next": more})
+
+
+async def _stream(request: Request, job: Job, after: int) -> AsyncIterator[str]:
+    store = request.app.state.store
+    with request.app.state.news.of(job.job_id) as happened:
+        while not await request.is_disconnected():
+            happened.clear()
+            page = await asyncio.to_thread(store.events.page, after, [job.job_id])
+            ended = False
+            for kept in page:
+                after, value = kept.seq, kept.to_json()
+                name = value["event"] or "unknown"
+                yield f"id: {after}\nevent: {name}\ndata: {json.dumps(value)}\n\n"
+                ended = isinstance(kept.event, JobEnded)
+            if page and not ended:
+                continue
+            now = await asyncio.to_thread(store.jobs.get, job.job_id)
+            if ended or (not page and now.state is not JobState.RUNNING):
+                return
+            try:
+                await asyncio.wait_for(happened.wait(), _ALIVE_S)
+            except TimeoutError:
+                yield ": alive\n\n"
+
+
+@router.get("/{job_id}/tasks")
+def job_tasks(job_id: _Id, request: Request, caller: ByUser) -> dict[str, Any]:
+    """The tasks of a job with what was measured of each; empty before its import."""
+    state = request.app.state
+    job = state.jobs.of(caller.user, job_id)
+    tasks = []
+    for weighted in state.store.work.tasks(job.job_id):
+        trials = state.store.records.trials(job.job_id, weighted.task.task_id)
+        known = [trial.latency_s for trial in trials if trial.latency_s is not None]
+        tasks.append(
+            {
+                "task_id": weighted.task.task_id,
+                "name": weighted.task.name,
+                "shapes": weighted.task.shapes,
+                "weight": weighted.weight,
+                "flops": weighted.task.flops,
+                "trials": len(trials),
+                "failed": len(trials) - len(known),
+                "best_s": min(known, default=None),
+            }
+        )
+    return {"tasks": tasks}
+
+
+@router.get("/{job_id}/log", response_class=PlainTextResponse)
+def job_log(job_id: _Id, request: Request, caller: ByUser) -> str:
+    """The last lines of the log of a job's run; empty where there is none."""
+    job = request.app.state.jobs.of(caller.user, job_id)
+    try:
+        lines = deque(read_log(log_file(request.app.state.home.root, job.job_id)), _LOG_LINES)
+    except InputError:
+        return ""
+    return "".join(f"{line}\n" for line in lines)

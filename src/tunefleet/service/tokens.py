@@ -1,0 +1,79 @@
+"""Tokens: opaque texts that are shown once and kept as their SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+
+from tunefleet.errors import InputError
+from tunefleet.store import AccessToken, Accounts, User
+
+_MARK = "tf_"
+#: Characters of a token's beginning that lists show.
+_PREFIX = len(_MARK) + 6
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+#: Seconds between two times that the last use of a token is kept.
+USED_AGAIN_S = 60.0
+
+
+def new_token(
+    user: str,
+    now: float,
+    *,
+    label: str = "",
+    admin: bool = False,
+    session: bool = False,
+    lives_s: float | None = None,
+) -> tuple[str, AccessToken]:
+    """The text of a token of 32 random bytes, and what is kept of it."""
+    text = _MARK + secrets.token_urlsafe(32)
+    token = AccessToken(
+        digest=digest_of(text),
+        prefix=text[:_PREFIX],
+        user=user,
+        label=label,
+        admin=admin,
+        session=session,
+        created_at=now,
+        expires_at=None if lives_s is None else now + lives_s,
+    )
+    return text, token
+
+
+def digest_of(text: str) -> str:
+    """By which a token is found: it has too much entropy to be guessed from this."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def valid_token(accounts: Accounts, text: str, now: float) -> tuple[User, AccessToken] | None:
+    """Whose token a text is; None where it is nobody's, is over, or its user may do nothing."""
+    token = accounts.token(digest_of(text))
+    if token is None or (token.expires_at is not None and token.expires_at <= now):
+        return None
+    user = accounts.user(token.user)
+    if user is None or user.disabled:
+        return None
+    if token.last_used_at is None or now - token.last_used_at > USED_AGAIN_S:
+        accounts.use_token(token.digest, now)
+    return user, token
+
+
+def check_name(name: str) -> str:
+    """The name of a user. Raises InputError for one that is none."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"{name!r} cannot be the name of a user",
+            cure="use small letters, digits, dots, dashes and underscores, 64 at most",
+        )
+    return name
+
+
+def first_token(accounts: Accounts, name: str, now: float) -> str | None:
+    """The token of an admin of this name, where there is no user at all yet."""
+    if accounts.users(limit=1):
+        return None
+    accounts.put_user(User(check_name(name), admin=True, created_at=now))
+    text, token = new_token(name, now, label="first", admin=True)
+    accounts.put_token(token)
+    return text

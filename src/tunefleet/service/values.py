@@ -1,0 +1,268 @@
+"""What the API takes and gives, as models of the OpenAPI document."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+#: The SHA-256 of a file, in small hexadecimal digits.
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+#: A finite number above 0.
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class ServiceState(StrEnum):
+    """What a job does. No more words will come; `reason` says why."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    CANCELLING = "cancelling"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+class Given(BaseModel):
+    """What a request says; an unknown field is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class AskedUpload(Given):
+    """A file that is to be sent: its SHA-256, its name with the ending of its format, its bytes."""
+
+    digest: Digest
+    name: Annotated[str, Field(min_length=1, max_length=128)]
+    size: Annotated[int, Field(ge=1)]
+
+
+class NetworkEntry(BaseModel):
+    """A network that was uploaded."""
+
+    digest: str
+    name: str
+    bytes: int
+    created_at: float
+
+
+class UploadStatus(BaseModel):
+    """How much of a file has come; `network` is set where it is complete and was accepted."""
+
+    digest: str
+    offset: int
+    size: int
+    network: NetworkEntry | None = None
+
+
+class AskedBudget(Given):
+    """Of a search; 1,000 trials where nothing is said. It ends with the first that is used up."""
+
+    trials: Count | None = None
+    trials_per_task: Count | None = None
+    minutes: Positive | None = None
+    device_minutes: Positive | None = None
+
+
+class AskedAgreement(Given):
+    """What the delivered module has to reach. A search ends as soon as it does."""
+
+    latency_ms: Positive | None = None
+    speedup: Positive | None = None
+    most_lost: Positive | None = None
+
+
+class AskedJob(Given):
+    """A job. `network` is the digest of an upload or the name of a network of the zoo; for
+    `evaluate` it is an `artifact` instead. `deadline` is in seconds since the epoch."""
+
+    kind: Literal["tune", "build", "evaluate"] = "tune"
+    network: Annotated[str, Field(max_length=200)] = ""
+    artifact: Annotated[str, Field(pattern=r"^[0-9a-f]{6,32}$")] | None = None
+    device: Name | None = None
+    target: Annotated[str, Field(max_length=400)] = "cpu"
+    threads: Annotated[int, Field(ge=1, le=4096)] | None = None
+    shapes: dict[str, list[int] | list[list[int]]] = {}
+    dims: dict[str, int | list[int]] = {}
+    constants: dict[str, float | list[float]] = {}
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    whole: bool = False
+    budget: AskedBudget = AskedBudget()
+    agreement: AskedAgreement = AskedAgreement()
+    deadline: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    transfer_learning: bool = True
+    from_job: Annotated[str, Field(pattern=r"^[0-9a-f]{6,32}$")] | None = None
+    measure: bool = False
+    rounds: Annotated[int, Field(ge=1, le=1000)] = 12
+
+
+class Reason(BaseModel):
+    """Why a job does not go on, or why it ended so: a code for programs, a sentence for people."""
+
+    code: str
+    text: str
+
+
+class JobView(BaseModel):
+    """A job. Times are seconds since the epoch; `result` is that of `tune --json` once there is
+    one."""
+
+    id: str
+    kind: str
+    network: str
+    owner: str
+    state: ServiceState
+    reason: Reason | None = None
+    outcome: str | None = None
+    created_at: float
+    elapsed_s: float
+    deadline: float | None = None
+    priority: int = 0
+    device: str
+    target: str
+    budget: dict[str, Any]
+    agreement: dict[str, Any]
+    trials: int
+    latency_ms: float | None = None
+    speedup: float | None = None
+    artifact: str | None = None
+    result: dict[str, Any] | None = None
+
+
+class Page(BaseModel):
+    """`next` is the cursor of the page behind this one; null where there is none."""
+
+    next: str | None = None
+
+
+class JobPage(Page):
+    jobs: list[JobView]
+
+
+class NetworkPage(Page):
+    networks: list[NetworkEntry]
+
+
+class KeptEventView(BaseModel):
+    """`seq` grows over all jobs; `event` is the kind, whose fields stand beside it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    seq: int
+    job: str
+    at: float
+    event: str | None
+
+
+class EventPage(Page):
+    events: list[KeptEventView]
+
+
+class ArtifactFile(BaseModel):
+    name: str
+    bytes: int
+    sha256: str
+
+
+class ArtifactView(BaseModel):
+    """What a job delivered: its files, which are to be fetched one by one."""
+
+    id: str
+    job: str
+    network: str
+    target: str
+    files: list[ArtifactFile]
+
+
+class ArtifactPage(Page):
+    artifacts: list[ArtifactView]
+
+
+class AskedQuota(Given):
+    """The most a user may take; null is without bound."""
+
+    jobs: Annotated[int, Field(ge=0)] | None = None
+    stored_bytes: Annotated[int, Field(ge=0)] | None = None
+    device_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+
+
+class AskedUser(Given):
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    admin: bool = False
+    quota: AskedQuota = AskedQuota()
+
+
+class ChangedUser(Given):
+    """What is given changes."""
+
+    admin: bool | None = None
+    disabled: bool | None = None
+    quota: AskedQuota | None = None
+
+
+class UserView(BaseModel):
+    name: str
+    admin: bool
+    disabled: bool
+    created_at: float
+    quota: AskedQuota
+
+
+class UserPage(Page):
+    users: list[UserView]
+
+
+class AskedToken(Given):
+    """A token for oneself, or by an admin for another user."""
+
+    label: Annotated[str, Field(max_length=100)] = ""
+    user: Annotated[str, Field(max_length=64)] | None = None
+    admin: bool = False
+    days: Annotated[float, Field(gt=0, le=3650)] | None = 365
+
+
+class TokenView(BaseModel):
+    """A token; `token` is its text, given once."""
+
+    id: str
+    prefix: str
+    user: str
+    label: str
+    admin: bool
+    session: bool
+    created_at: float
+    expires_at: float | None
+    last_used_at: float | None
+    token: str | None = None
+
+
+class AskedSession(Given):
+    """A token with which a browser signs in."""
+
+    token: Annotated[str, Field(max_length=200)]
+
+
+class TokenList(BaseModel):
+    tokens: list[TokenView]
+
+
+class AskedShare(Given):
+    """Who may use one's records: a user, or `*` for all."""
+
+    reader: Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class ShareList(BaseModel):
+    readers: list[str]
+
+
+class RecordPage(Page):
+    """Entries as `tunefleet records best --json` has them."""
+
+    records: list[dict[str, Any]]
