@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 WHICH := -c "import ssl, sys; print(sys.base_prefix, sys.version)"
 
-.PHONY: env demo wheel test test-long coverage quick check bench-quick arm-board gpu-wheels clean
+.PHONY: env demo wheel serve test test-long coverage quick check bench-quick arm-board gpu-wheels clean
 
 env: $(STAMP)
 
@@ -27,6 +27,12 @@ demo: env
 wheel: env
 	rm -rf build/lib build/bdist.*
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+
+# A service of the home below `SERVICE_HOME`, with its first token.
+HTTP ?= 127.0.0.1:8080
+SERVICE_HOME ?= $(HOME)/.tunefleet
+serve: env
+	$(BIN)/tunefleet serve --http $(HTTP) --home $(SERVICE_HOME)
 
 # Two files of tests at a time: each waits for processes half of its time.
 WHICH_TESTS := -m "not long"

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from tunefleet.cli import (
+    accounts,
     artifacts,
     build,
     control,
@@ -25,6 +26,7 @@ from tunefleet.cli import (
     output,
     place,
     records,
+    remote,
     serve,
     simulate,
     store,
@@ -32,7 +34,7 @@ from tunefleet.cli import (
     tune,
     watching,
 )
-from tunefleet.cli.help import DEVICES, LOOK, RECORDS, TUNE, UPKEEP, Commands
+from tunefleet.cli.help import DEVICES, LOOK, RECORDS, SERVICE, TUNE, UPKEEP, Commands
 from tunefleet.cli.outcome import Invocation, guard
 
 app = Commands(
@@ -67,6 +69,7 @@ COMMANDS: dict[str, tuple[Callable[..., object], ...]] = {
     ),
     RECORDS: (),
     DEVICES: (devices.devices, inspect.doctor),
+    SERVICE: (remote.login, remote.submit, remote.fetch, remote.retry),
     UPKEEP: (
         control.pause,
         control.resume,
@@ -80,6 +83,7 @@ GROUPS = {
     LOOK: (jobs.app,),
     RECORDS: (records.app, dataset.app, costmodel.app),
     DEVICES: (devices.app,),
+    SERVICE: (accounts.users, accounts.tokens),
     UPKEEP: (store.app,),
 }
 

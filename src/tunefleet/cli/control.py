@@ -34,10 +34,16 @@ JobName = Annotated[
 def pause(
     job: JobName,
     home: options.Home = None,
+    server: options.Server = None,
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """Pause a job: what runs finishes, nothing more starts."""
+    if server:
+        from tunefleet.cli.remote import ask_remote
+
+        ask_remote(server, job, "pause", json)
+        return
     from tunefleet.core.coordination import ControlRequest
 
     paused = _ask(_find(job, home), home, ControlRequest.PAUSE)
@@ -47,6 +53,7 @@ def pause(
 def resume(
     job: JobName,
     home: options.Home = None,
+    server: options.Server = None,
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
@@ -54,6 +61,11 @@ def resume(
 
     One that was left to a server begins the next one where none runs.
     """
+    if server:
+        from tunefleet.cli.remote import ask_remote
+
+        ask_remote(server, job, "resume", json)
+        return
     from tunefleet.core.coordination import ControlRequest
 
     found = _ask(_find(job, home), home, ControlRequest.RUN)
@@ -67,10 +79,16 @@ def resume(
 def cancel(
     job: JobName,
     home: options.Home = None,
+    server: options.Server = None,
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
     """End a job now and keep its records."""
+    if server:
+        from tunefleet.cli.remote import ask_remote
+
+        ask_remote(server, job, "cancel", json)
+        return
     from tunefleet.core.coordination import ControlRequest
 
     found = _find(job, home)

@@ -18,6 +18,7 @@ TUNE = "Tune"
 LOOK = "Look"
 RECORDS = "Records and cost models"
 DEVICES = "Devices"
+SERVICE = "A service elsewhere"
 UPKEEP = "Upkeep"
 
 #: Sections of options.
@@ -58,7 +59,9 @@ class SectionedGroup(TyperGroup):
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        sections: dict[str, Rows] = {name: [] for name in (TUNE, LOOK, RECORDS, DEVICES, UPKEEP)}
+        sections: dict[str, Rows] = {
+            name: [] for name in (TUNE, LOOK, RECORDS, DEVICES, SERVICE, UPKEEP)
+        }
         for name in self.list_commands(ctx):
             command = self.get_command(ctx, name)
             if command is None or command.hidden:

@@ -39,6 +39,7 @@ def jobs(
         int, typer.Option(metavar="N", callback=parsing.positive, help="Only the newest N.")
     ] = 50,
     home: options.Home = None,
+    server: options.Server = None,
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
@@ -47,6 +48,11 @@ def jobs(
     A job is paused where its user wants that, or where no process works on it any more.
     """
     if context.invoked_subcommand is not None:
+        return
+    if server:
+        from tunefleet.cli.remote import list_remote
+
+        list_remote(server, state or (), limit, json)
         return
     from tunefleet.core.home import default_home
     from tunefleet.runs.jobs import list_jobs

@@ -15,6 +15,7 @@ from tunefleet.cli import parsing
 from tunefleet.scheduler.names import POLICY_NAMES
 
 HOME_VARIABLE = "TUNEFLEET_HOME"
+SERVER_VARIABLE = "TUNEFLEET_SERVER"
 
 
 def _home(context: typer.Context, value: Path | None) -> Path | None:
@@ -231,6 +232,14 @@ Home = Annotated[
         is_eager=True,
         callback=_home,
         help="Where records and artifacts are kept.",
+    ),
+]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        envvar=SERVER_VARIABLE,
+        help="Ask this service, after `tunefleet login URL`.",
     ),
 ]
 Devices = Annotated[

@@ -30,6 +30,7 @@ def watch(
         typer.Option("--json", help="Write each event as a line of JSON, with its number."),
     ] = False,
     home: options.Home = None,
+    server: options.Server = None,
     quiet: options.Quiet = False,
     traceback: options.Traceback = False,
 ) -> None:
@@ -42,7 +43,11 @@ def watch(
 
     root = home or default_home()
     try:
-        if json:
+        if server:
+            from tunefleet.cli.remote import watch_remote
+
+            watch_remote(server, jobs, after, quiet=quiet, json=json)
+        elif json:
             for value in watch_jobs(root, jobs, after or 0):
                 sys.stdout.write(text_of.dumps(value) + "\n")
                 sys.stdout.flush()

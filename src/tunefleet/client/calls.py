@@ -1,5 +1,6 @@
-"""Operations as generators of calls: each yields what is to be asked and is sent the answer, so that
-one text serves a client that waits and one that awaits."""
+"""Operations as generators of calls: each yields what is to be asked and is sent the answer. So one
+text serves a client that waits and one that awaits.
+"""
 
 from __future__ import annotations
 
@@ -86,6 +87,33 @@ def error_of(answer: Answer) -> TunefleetError:
     if answer.status >= 500:
         return JobError(f"the service has a bug: {detail}", cure=cure)
     return InputError(detail, cure=cure)
+
+
+def value_of(call: Call) -> Calls[dict[str, Any]]:
+    """The JSON value of one call."""
+    value: dict[str, Any] = (yield call).value
+    return value
+
+
+def done_by(call: Call) -> Calls[None]:
+    """One call that answers nothing."""
+    yield call
+
+
+def me() -> Calls[dict[str, Any]]:
+    """Whose token it is."""
+    return (yield from value_of(Call("GET", "/v1/me")))
+
+
+def pages(path: str, name: str) -> Calls[list[dict[str, Any]]]:
+    """What all pages of a list have under a name."""
+    found: list[dict[str, Any]] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = (yield Call("GET", path, params={"cursor": cursor})).value
+        found += page[name]
+        cursor = page["next"]
+    return found
 
 
 def upload(file: Path) -> Calls[str]:

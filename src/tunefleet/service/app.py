@@ -47,8 +47,8 @@ def service_app(
     settings: ServiceSettings | None = None,
     wake: Callable[[Sequence[str]], None] = _nobody,
 ) -> FastAPI:
-    """The service of a home. `wake` is called with jobs that are to be taken up; the application is the
-    only one of its home, and owns neither."""
+    """The service of a home. `wake` is called with jobs that are to be taken up. The application
+    is the only one of its home, and owns neither."""
     chosen = settings or ServiceSettings()
     news = News(store)
 

@@ -113,7 +113,8 @@ class HttpService:
         return self
 
     def _serve(self) -> None:
-        assert self._server is not None and self._socket is not None
+        assert self._server is not None
+        assert self._socket is not None
         try:
             self._server.run(sockets=[self._socket])
         except BaseException as error:
@@ -125,7 +126,8 @@ class HttpService:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        assert self._server is not None and self._store is not None
+        assert self._server is not None
+        assert self._store is not None
         self._server.should_exit = True
         self._thread.join(2 * _END_S)
         with suppress(OSError):

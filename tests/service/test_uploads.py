@@ -1,0 +1,106 @@
+"""Networks come in parts, go on after a cut, and are their owner's."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from tunefleet.store import Quota
+
+from .conftest import World
+
+PART = {"Content-Type": "application/offset+octet-stream"}
+CONTENT = bytes(range(256)) * 16
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+def begin(world: World, headers: dict[str, str], **changed: Any) -> Any:
+    asked = {"digest": DIGEST, "name": "net.onnx", "size": len(CONTENT)} | changed
+    return world.client.post("/v1/uploads", json=asked, headers=headers)
+
+
+def send(world: World, headers: dict[str, str], offset: int, content: bytes) -> Any:
+    return world.client.patch(
+        f"/v1/uploads/{DIGEST}",
+        content=content,
+        headers={**headers, **PART, "Upload-Offset": str(offset)},
+    )
+
+
+def test_a_file_goes_on_after_a_cut_and_is_not_sent_again(world: World) -> None:
+    ann = world.user("ann")
+    assert begin(world, ann).json()["offset"] == 0
+    assert send(world, ann, 0, CONTENT[:1000]).json()["offset"] == 1000
+    assert begin(world, ann).json()["offset"] == 1000
+    again = send(world, ann, 0, CONTENT[:1000])
+    assert (again.status_code, again.headers["Upload-Offset"]) == (409, "1000")
+    done = send(world, ann, 1000, CONTENT[1000:]).json()
+    assert done["network"]["digest"] == DIGEST
+    known = begin(world, ann)
+    assert (known.status_code, known.json()["network"]["name"]) == (200, "net.onnx")
+    network = world.store.holdings.network("ann", DIGEST)
+    assert network is not None
+    assert (world.home / network.place).read_bytes() == CONTENT
+    assert list((world.home / "uploads").rglob("*.part")) == []
+
+
+def test_another_user_does_not_learn_that_it_is_there(world: World) -> None:
+    ann, bob = world.user("ann"), world.user("bob")
+    begin(world, ann)
+    send(world, ann, 0, CONTENT)
+    assert world.client.get(f"/v1/networks/{DIGEST}", headers=bob).status_code == 404
+    assert begin(world, bob).json()["offset"] == 0
+    assert send(world, bob, 0, CONTENT).json()["network"]["digest"] == DIGEST
+    assert world.client.delete(f"/v1/networks/{DIGEST}", headers=bob).status_code == 204
+    assert world.client.get(f"/v1/networks/{DIGEST}", headers=ann).status_code == 200
+    assert world.client.get("/v1/networks", headers=bob).json()["networks"] == []
+
+
+def test_a_digest_that_lies_is_refused_and_the_file_can_be_sent_again(world: World) -> None:
+    ann = world.user("ann")
+    begin(world, ann)
+    refused = send(world, ann, 0, CONTENT[::-1])
+    assert refused.status_code == 422
+    assert "another digest" in refused.json()["detail"]
+    assert begin(world, ann).json()["offset"] == 0
+    assert send(world, ann, 0, CONTENT).json()["network"] is not None
+
+
+def test_more_bytes_than_announced_are_refused_while_they_come(world: World) -> None:
+    ann = world.user("ann")
+    begin(world, ann, size=10)
+    assert send(world, ann, 0, CONTENT).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({"name": "net.pkl"}, 415),
+        ({"name": "../net.onnx"}, 422),
+        ({"name": ".onnx"}, 422),
+        ({"name": "a\x00.onnx"}, 422),
+        ({"size": 1 << 21}, 413),
+        ({"size": 0}, 422),
+        ({"digest": "x" * 64}, 422),
+        ({"digest": DIGEST.upper()}, 422),
+        ({"more": 1}, 422),
+    ],
+)
+def test_what_cannot_be_a_network_is_refused(
+    world: World, changed: dict[str, Any], status: int
+) -> None:
+    refused = begin(world, world.user("ann"), **changed)
+    assert refused.status_code == status
+    assert refused.headers["Content-Type"] == "application/problem+json"
+
+
+def test_a_quota_counts_what_is_kept_and_what_comes(world: World) -> None:
+    ann = world.user("ann", quota=Quota(stored_bytes=5000))
+    begin(world, ann)
+    second = begin(world, ann, digest="a" * 64)
+    assert second.status_code == 413
+    send(world, ann, 0, CONTENT)
+    assert begin(world, ann, digest="a" * 64).status_code == 413
+    assert begin(world, ann, digest="a" * 64, size=100).status_code == 201
