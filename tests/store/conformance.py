@@ -90,6 +90,7 @@ OF_STORE: dict[str, Any] = {
     "networks": lambda s: s.holdings.networks("ann"),
     "stored_bytes": lambda s: s.holdings.stored_bytes("ann"),
     "remove_network": lambda s: s.holdings.remove_network("ann", "f00"),
+    "measured_s": lambda s: s.holdings.measured_s("ann", 0.0),
     "places": lambda s: s.holdings.places(["networks"]),
     "begin_request": lambda s: s.holdings.begin_request("ann", "k", "asked", 1.0),
     "end_request": lambda s: s.holdings.end_request("ann", "k", None),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tunefleet.core.identity import Tier
+from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Trial
 from tunefleet.errors import InputError
 from tunefleet.store import EVERYONE, AccessToken, AnsweredRequest, KeptNetwork, Quota, User
@@ -138,6 +139,18 @@ class Kept:
         store.holdings.remove_network("ann", "f00")
         assert store.holdings.network("ann", "f00") is None
         assert store.holdings.places([NETWORK.place, "elsewhere"]) == {NETWORK.place}
+
+    def test_what_a_tenant_measured_since_a_time_is_summed(self, store: Any) -> None:
+        of_tenant(store, "of ann", "ann", 1e-3)
+        of_tenant(store, "of bob", "bob", 1e-3)
+        runs = store.work.stages("of ann")
+        profiled = [run for run in runs if run.key.kind is StageKind.PROFILE]
+        seconds = sum(run.seconds for run in profiled)
+        assert seconds > 0
+        began = min(run.started_at for run in profiled)
+        assert store.holdings.measured_s("ann", began - 1) == pytest.approx(seconds)
+        assert store.holdings.measured_s("ann", max(r.started_at for r in profiled)) == 0
+        assert store.holdings.measured_s("eve", 0.0) == 0
 
     def test_a_numbered_request_is_answered_once(self, store: Any) -> None:
         begin = store.holdings.begin_request

@@ -35,6 +35,7 @@ from tunefleet.service.values import AskedJob, JobView, Reason, ServiceState
 from tunefleet.store import Store, User
 
 _ZOO = "zoo:"
+_DAY_S = 86_400.0
 #: How far back the events of a job are read for the reason why it waits.
 _LATEST_EVENTS = 200
 
@@ -100,14 +101,23 @@ class ServiceJobs:
         return source_of(spec, options, context, asked.precision)
 
     def _check_quota(self, user: User) -> None:
-        most = user.quota.jobs
-        if most is None:
-            return
-        running = self._store.jobs.page(tenant=user.name, state=JobState.RUNNING, limit=most)
-        if len(running) >= most:
-            raise Refused(
-                429, f"{most} jobs are under way, and no more may be", cure="wait for one of them"
-            )
+        most, most_s = user.quota.jobs, user.quota.device_s
+        if most is not None:
+            running = self._store.jobs.page(tenant=user.name, state=JobState.RUNNING, limit=most)
+            if len(running) >= most:
+                raise Refused(
+                    429,
+                    f"{most} jobs are under way, and no more may be",
+                    cure="wait for one of them",
+                )
+        if most_s is not None:
+            used_s = self._store.holdings.measured_s(user.name, time.time() - _DAY_S)
+            if used_s >= most_s:
+                raise Refused(
+                    429,
+                    f"your jobs measured for {used_s:.0f} s of a day's {most_s:.0f} s",
+                    cure="ask again later",
+                )
 
     def of(self, user: User, name: str) -> Job:
         """A job of a user, by its id or the beginning of it."""

@@ -132,6 +132,9 @@ class Holdings(Protocol):
     def remove_network(self, tenant: str, digest: str) -> None:
         """Forget a network; nothing where there is none."""
 
+    def measured_s(self, tenant: str, since: float) -> float:
+        """The seconds of the profile stages of a tenant's jobs that began after a time."""
+
     def places(self, candidates: Sequence[str]) -> set[str]:
         """Which of these places below the home somebody's network has."""
 

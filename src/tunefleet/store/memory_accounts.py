@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from tunefleet.core.stage import StageKind
 from tunefleet.store import rules
 from tunefleet.store._accounts import (
     PAGE,
@@ -103,6 +104,16 @@ class MemoryHoldings:
     def remove_network(self, tenant: str, digest: str) -> None:
         with self._state.verb():
             self._networks.pop((tenant, digest), None)
+
+    def measured_s(self, tenant: str, since: float) -> float:
+        with self._state.verb():
+            return sum(
+                run.seconds
+                for entry in self._state.entries.values()
+                if entry.job.spec.tenant == tenant
+                for run in entry.runs.values()
+                if run.key.kind is StageKind.PROFILE and run.started_at > since
+            )
 
     def places(self, candidates: Sequence[str]) -> set[str]:
         with self._state.verb():

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, Table, delete, func, insert, select, update
 
+from tunefleet.core.stage import StageKind
 from tunefleet.store import rules
 from tunefleet.store._accounts import (
     PAGE,
@@ -19,7 +20,7 @@ from tunefleet.store._accounts import (
     User,
 )
 from tunefleet.store.database import Database
-from tunefleet.store.schema import answers, networks, shares, tokens, users
+from tunefleet.store.schema import answers, jobs, networks, shares, stages, tokens, users
 
 
 class SqlAccounts:
@@ -122,6 +123,19 @@ class SqlHoldings:
         with self._database.writing() as connection:
             own = (networks.c.tenant == tenant, networks.c.digest == digest)
             connection.execute(delete(networks).where(*own))
+
+    def measured_s(self, tenant: str, since: float) -> float:
+        query = (
+            select(func.sum(stages.c.seconds))
+            .join_from(stages, jobs)
+            .where(
+                stages.c.started_at > since,
+                stages.c.kind == StageKind.PROFILE.value,
+                jobs.c.tenant == tenant,
+            )
+        )
+        with self._database.reading() as connection:
+            return connection.scalar(query) or 0.0
 
     def places(self, candidates: Sequence[str]) -> set[str]:
         query = select(networks.c.place).where(networks.c.place.in_(candidates))
