@@ -1,6 +1,6 @@
 """A service under load: submissions, watchers, and a restart in the middle.
 
-Users submit jobs by HTTP while others watch all of them; devices are mock ones, which take a job up,
+Users submit jobs by HTTP while others watch them; devices are mock ones, which take a job up,
 report what happens to it and deliver it. In the middle the service is killed (SIGKILL) and begun
 again. What is judged: no request that fails, the 99th percentile of the API's answers, what each
 watcher saw against what the store kept (nothing missing, nothing twice), and the memory of the

@@ -168,7 +168,8 @@ def filled(home: Path, jobs: int) -> None:
                 best.setdefault((task, number % DEVICES), number)
         of_best = [
             {"task_id": task, "device_exact": row_of(device)["device_exact"],
-             "toolchain_exact": row_of(device)["toolchain_exact"], "job_id": job_id(number)}
+             "toolchain_exact": row_of(device)["toolchain_exact"], "tenant": "",
+             "job_id": job_id(number)}
             for (task, device), number in best.items()
         ]  # fmt: skip
         connection.execute(insert(schema.best), of_best)
