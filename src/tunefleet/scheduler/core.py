@@ -380,6 +380,8 @@ class Scheduler:
     def _yields(self, held: Held) -> bool:
         """Whether a resource leaves the units that it uses beside its own to a stage which waits
         for them to be free: else two such resources would never leave them."""
+        if not held.resource.beside:
+            return False
         overtaken = set(self.resources.overtaken(held))
         return any(
             stage.state is StageState.READY and stage.pool in overtaken

@@ -25,7 +25,8 @@ class Ledger:
                 return False
             if not resource.shareable and self._shared.get(unit):
                 return False
-        return not any(self._exclusive.get(unit) for unit in resource.beside)
+        # Most have none, and this is asked several times for each event.
+        return not (resource.beside and any(map(self._exclusive.get, resource.beside)))
 
     def take(self, resource: Resource) -> None:
         if not self.free(resource):
