@@ -26,7 +26,6 @@ from typing import Any
 
 import common
 from service_load import token_of
-
 from tunefleet.client import AsyncClient
 from tunefleet.core.job import JobState
 from tunefleet.store import Store, open_store
