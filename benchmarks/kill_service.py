@@ -1,9 +1,9 @@
 """The service killed while jobs run and clients watch.
 
-Jobs of several users run under `tunefleet serve --http`, and clients watch each by HTTP. The process
-gets SIGKILL at a random moment and is begun again at the same address. In the end each client must
-have seen every event that the store kept, in its order and once, each job must have succeeded with
-exactly the trials that it was given, and no trial may be there twice.
+Jobs of several users run under `tunefleet serve --http`, and clients watch each by HTTP. The
+process gets SIGKILL at a random moment and is begun again at the same address. In the end each
+client must have seen every event that the store kept, in its order and once, each job must have
+succeeded with exactly the trials that it was given, and no trial may be there twice.
 
     .venv/bin/python benchmarks/kill_service.py --kills 50 --json out.json
 """

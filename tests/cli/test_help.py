@@ -45,16 +45,18 @@ def test_the_short_and_the_long_flag_show_the_same(invoke: Invoke, flag: str) ->
         assert shown.out.startswith(f"Usage: {' '.join(['tunefleet', *path])} ")
 
 
+SECTIONS = (help.TUNE, help.LOOK, help.RECORDS, help.DEVICES, help.SERVICE, help.UPKEEP)
+
+
 def test_commands_are_in_sections(invoke: Invoke) -> None:
     lines = invoke("-h").out.splitlines()
     headings = [line.removesuffix(":") for line in lines if line[:1].isalpha() and line[-1] == ":"]
-    assert headings == ["Options", help.TUNE, help.LOOK, help.RECORDS, help.DEVICES, help.UPKEEP]
+    assert headings == ["Options", *SECTIONS]
 
 
 def test_every_command_has_a_section() -> None:
     command: Any = typer.main.get_command(app)
-    sections = {help.TUNE, help.LOOK, help.RECORDS, help.DEVICES, help.UPKEEP}
-    assert sections == {below.rich_help_panel for below in command.commands.values()}
+    assert set(SECTIONS) == {below.rich_help_panel for below in command.commands.values()}
 
 
 def test_the_options_of_tune_are_in_sections(invoke: Invoke) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +36,9 @@ class Cut(httpx.AsyncBaseTransport):
 
 
 @pytest.fixture
-def cut(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cut]:
+def cut(world: World, monkeypatch: pytest.MonkeyPatch) -> Cut:
     monkeypatch.setattr(clients, "_PAUSES_S", (0.0, 0.0, 0.0))
-    yield Cut(world.client.app)
+    return Cut(world.client.app)
 
 
 def client_of(world: World, cut: Cut, name: str = "ann") -> AsyncClient:

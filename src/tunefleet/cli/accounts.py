@@ -111,7 +111,7 @@ def list_tokens(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """List one's tokens: what they are for, when they were used last, when they are over."""
+    """List one's tokens: their use, and when they expire."""
     from tunefleet.client.calls import Call, value_of
 
     with client_of(server) as client:

@@ -217,9 +217,9 @@ def fetch(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Fetch an artifact from a service, and compare it with its digests.
+    """Fetch an artifact from a service.
 
-    What was fetched before a cut is not fetched again.
+    It is compared with its digests. What was fetched before a cut is not fetched again.
     """
     with client_of(server) as client:
         name = artifact
@@ -235,7 +235,10 @@ def retry(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Ask a service for a job that has ended again; it begins with what was measured."""
+    """Ask a service again for a job that has ended.
+
+    It begins with what was measured.
+    """
     with client_of(server) as client:
         view = client.retry(job)
     output.tell(json, view, lambda: typer.echo(f"job {view['id'][:8]} ({view['network']})"))

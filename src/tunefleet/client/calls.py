@@ -202,7 +202,7 @@ def fetch(artifact: str, folder: Path) -> Calls[Path]:
     """An artifact's files in a folder of its name below `folder`; those that are there whole are
     not fetched again, others go on. Raises InputError where a file is not what it should be."""
     found = (yield Call("GET", f"/v1/artifacts/{artifact}")).value
-    place = folder / found["id"]
+    place = folder / str(found["id"])
     for each in found["files"]:
         target = place / each["name"]
         if not target.resolve().is_relative_to(place.resolve()):

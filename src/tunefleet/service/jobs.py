@@ -134,7 +134,8 @@ class ServiceJobs:
             self.of(user, after)
         stored = None
         if state is not None:
-            stored = JobState(state) if state in set(JobState) else JobState.RUNNING
+            ended = str(state) in {str(each) for each in JobState}
+            stored = JobState(str(state)) if ended else JobState.RUNNING
         jobs = self._store.jobs.page(after=after, limit=limit, state=stored, tenant=user.name)
         more = jobs[-1].job_id if len(jobs) == limit else None
         return jobs, more

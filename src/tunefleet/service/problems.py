@@ -110,9 +110,7 @@ def tell_problems(app: FastAPI, bugs: Path) -> None:
 
     @app.exception_handler(TunefleetError)
     def of_tree(request: Request, error: TunefleetError) -> JSONResponse:
-        status = next(
-            code for kind, code in (*_STATUS, (TunefleetError, 500)) if isinstance(error, kind)
-        )
+        status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
         if status == 500:
             return _bug(error, bugs)
         return problem(status, error.what, error.cure, kind=type(error).__name__)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import uvicorn
 
 _START_S = 30.0
+_LOOPBACK = "127.0.0.1"
 #: Seconds for which requests under way may go on at the end.
 _END_S = 3
 
@@ -29,7 +30,7 @@ class Listening:
     """Where the service listens. `certificate` and `key` are files of TLS; headers of `proxies`
     (addresses) say who calls and by which scheme."""
 
-    host: str = "127.0.0.1"
+    host: str = _LOOPBACK
     port: int = 8080
     certificate: Path | None = None
     key: Path | None = None
@@ -41,12 +42,12 @@ class Listening:
         host, _, port = text.rpartition(":")
         if not port.isdigit() or int(port) > 65535:
             raise InputError(f"{text!r} is no address", cure="such as 127.0.0.1:8080")
-        return cls(host.strip("[]") or cls.host, int(port))
+        return cls(host.strip("[]") or _LOOPBACK, int(port))
 
     @property
     def is_local(self) -> bool:
         """Whether other machines cannot reach it."""
-        return self.host in ("127.0.0.1", "::1", "localhost")
+        return self.host in (_LOOPBACK, "::1", "localhost")
 
 
 class HttpService:

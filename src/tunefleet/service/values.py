@@ -28,13 +28,13 @@ class ServiceState(StrEnum):
     EXPIRED = "expired"
 
 
-class Given(BaseModel):
+class AskedBody(BaseModel):
     """What a request says; an unknown field is refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class AskedUpload(Given):
+class AskedUpload(AskedBody):
     """A file that is to be sent: its SHA-256, its name with the ending of its format, its bytes."""
 
     digest: Digest
@@ -60,7 +60,7 @@ class UploadStatus(BaseModel):
     network: NetworkEntry | None = None
 
 
-class AskedBudget(Given):
+class AskedBudget(AskedBody):
     """Of a search; 1,000 trials where nothing is said. It ends with the first that is used up."""
 
     trials: Count | None = None
@@ -69,7 +69,7 @@ class AskedBudget(Given):
     device_minutes: Positive | None = None
 
 
-class AskedAgreement(Given):
+class AskedAgreement(AskedBody):
     """What the delivered module has to reach. A search ends as soon as it does."""
 
     latency_ms: Positive | None = None
@@ -77,7 +77,7 @@ class AskedAgreement(Given):
     most_lost: Positive | None = None
 
 
-class AskedJob(Given):
+class AskedJob(AskedBody):
     """A job. `network` is the digest of an upload or the name of a network of the zoo; for
     `evaluate` it is an `artifact` instead. `deadline` is in seconds since the epoch."""
 
@@ -184,7 +184,7 @@ class ArtifactPage(Page):
     artifacts: list[ArtifactView]
 
 
-class AskedQuota(Given):
+class AskedQuota(AskedBody):
     """The most a user may take; null is without bound."""
 
     jobs: Annotated[int, Field(ge=0)] | None = None
@@ -192,13 +192,13 @@ class AskedQuota(Given):
     device_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
-class AskedUser(Given):
+class AskedUser(AskedBody):
     name: Annotated[str, Field(min_length=1, max_length=64)]
     admin: bool = False
     quota: AskedQuota = AskedQuota()
 
 
-class ChangedUser(Given):
+class ChangedUser(AskedBody):
     """What is given changes."""
 
     admin: bool | None = None
@@ -218,7 +218,7 @@ class UserPage(Page):
     users: list[UserView]
 
 
-class AskedToken(Given):
+class AskedToken(AskedBody):
     """A token for oneself, or by an admin for another user."""
 
     label: Annotated[str, Field(max_length=100)] = ""
@@ -242,7 +242,7 @@ class TokenView(BaseModel):
     token: str | None = None
 
 
-class AskedSession(Given):
+class AskedSession(AskedBody):
     """A token with which a browser signs in."""
 
     token: Annotated[str, Field(max_length=200)]
@@ -252,7 +252,7 @@ class TokenList(BaseModel):
     tokens: list[TokenView]
 
 
-class AskedShare(Given):
+class AskedShare(AskedBody):
     """Who may use one's records: a user, or `*` for all."""
 
     reader: Annotated[str, Field(min_length=1, max_length=64)]
