@@ -24,6 +24,9 @@ from tunefleet.errors import ForeignError
 
 tvm = load_tvm()
 
+#: The instruction that names a block.
+_GET = "GetSBlock"
+
 
 def replay(module: Any, target: Target, trace: str) -> Any:
     """The schedule of a module with the single function `main`, in the trace's form, ready to be
@@ -37,6 +40,7 @@ def replay(module: Any, target: Target, trace: str) -> Any:
     # blocks shared with the task's own program.
     form = form_of(module, trace)
     schedule = tvm.s_tir.Schedule(form)
+    parsed[0] = with_names_of(schedule, parsed[0])
     make_all_known(parsed[0])
     tvm.s_tir.schedule.Trace.apply_json_to_schedule(parsed, schedule)
     if any(instruction[0] == POSTPROCESSED for instruction in parsed[0]):
@@ -52,6 +56,44 @@ def replay(module: Any, target: Target, trace: str) -> Any:
         # The first concerns LLVM, the other TVM's code for GPUs.
         (leave_to_nvcc if isinstance(target, CudaTarget) else keep_rolled)(schedule)
     return schedule
+
+
+def with_names_of(schedule: Any, instructions: list[Any]) -> list[Any]:
+    """The instructions of a trace with the names that blocks have in a schedule's program.
+
+    A name such as `lv486_red` has the number of a variable of its network: programs of two networks
+    are one task and differ in it. A name that is not there means the block that the trace does not
+    name and whose name ends alike, the first such; what is made of a block has the block's name
+    first.
+    """
+    named = {attributes[0] for kind, _, attributes, _ in instructions if kind == _GET}
+    root = schedule.get_sblock("root")
+    there = [str(schedule.get(b).name_hint) for b in schedule.get_child_blocks(root)]
+    left = {name: _ending(name) for name in there if name not in named and _ending(name)}
+    renamed: dict[str, str] = {}
+    changed = []
+    for kind, inputs, attributes, outputs in instructions:
+        if kind == _GET and attributes[0] not in there:
+            attributes = [_own_name(attributes[0], left, renamed), *attributes[1:]]
+        changed.append([kind, inputs, attributes, outputs])
+    return changed
+
+
+def _own_name(name: str, left: dict[str, str], renamed: dict[str, str]) -> str:
+    for other, own in renamed.items():
+        if name == other or name.startswith(f"{other}_"):
+            return own + name.removeprefix(other)
+    match = next((own for own, ending in left.items() if ending == _ending(name)), None)
+    if match is None:
+        return name  # made by the trace itself
+    del left[match]
+    renamed[name] = match
+    return match
+
+
+def _ending(name: str) -> str:
+    """Of the name of a block, what follows that of its variable."""
+    return name.partition("_")[2]
 
 
 def _fetching_well(form: Any, schedule: Any, parsed: list[Any]) -> Any:
