@@ -84,9 +84,9 @@ def devices(
 ) -> None:
     """List the devices, whether they answer and who uses them."""
     from tunefleet.devices.health import healths_of
-    from tunefleet.hardware.gpu import gpu_devices
+    from tunefleet.devices.listing import listed_devices
 
-    listed = [_local(), *gpu_devices(), *_registry(home).all()]
+    listed = listed_devices(_registry(home))
     states = healths_of([device.spec for device in listed])
     rows = [
         {
@@ -98,16 +98,6 @@ def devices(
         for device, health in zip(listed, states, strict=True)
     ]
     output.tell(json, rows, lambda: _show(rows))
-
-
-def _local() -> Any:
-    """This machine as a row of the list: nobody registers it."""
-    from types import SimpleNamespace
-
-    from tunefleet.core.device import LOCAL, DeviceSpec
-    from tunefleet.hardware.processor import describe_machine
-
-    return SimpleNamespace(name=LOCAL, spec=DeviceSpec(), description=describe_machine())
 
 
 def _show(rows: list[dict[str, Any]]) -> None:

@@ -13,14 +13,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tunefleet.core.home import Home
 from tunefleet.fleet.server_socket import own_version
 from tunefleet.service import (
+    pages,
+    pages_accounts,
+    pages_fleet,
+    pages_jobs,
     routes_accounts,
     routes_artifacts,
+    routes_devices,
     routes_health,
     routes_jobs,
     routes_networks,
 )
 from tunefleet.service.audit import AuditLog
 from tunefleet.service.caller import address_rates, user_rates
+from tunefleet.service.devices import ServiceDevices
 from tunefleet.service.jobs import ServiceJobs
 from tunefleet.service.news import News
 from tunefleet.service.problems import tell_problems
@@ -67,6 +73,7 @@ def service_app(
     )
     app.state.home, app.state.store, app.state.news, app.state.wake = Home(home), store, news, wake
     app.state.jobs = ServiceJobs(home, store)
+    app.state.devices = ServiceDevices(Home(home), store)
     app.state.uploads = Uploads(Home(home), store, chosen.most_bytes)
     app.state.user_rates, app.state.address_rates = user_rates(), address_rates()
     app.state.audit = AuditLog(Home(home).audit_log)
@@ -77,9 +84,15 @@ def service_app(
         routes_networks,
         routes_jobs,
         routes_artifacts,
+        routes_devices,
         routes_accounts,
+        pages,
+        pages_jobs,
+        pages_fleet,
+        pages_accounts,
     ):
         app.include_router(routes.router)
+    app.mount("/static", pages.static_files())
     return app
 
 

@@ -75,6 +75,11 @@ def not_found(what: str) -> Refused:
     return Refused(404, f"no {what}", cure="see the list of what is yours")
 
 
+def title_of(status: int) -> str:
+    """What a status means."""
+    return _TITLES.get(status, "Refused")
+
+
 def problem(
     status: int,
     detail: str,
@@ -83,7 +88,7 @@ def problem(
     **more: Any,
 ) -> JSONResponse:
     """A response."""
-    value = {"type": "about:blank", "title": _TITLES.get(status, "Refused"), "status": status}
+    value = {"type": "about:blank", "title": title_of(status), "status": status}
     told = {"detail": detail, **({"cure": cure} if cure else {}), **more}
     return JSONResponse(
         {**value, **told}, status, headers=dict(headers or {}), media_type=MEDIA_TYPE

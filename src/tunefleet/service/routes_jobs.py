@@ -21,8 +21,9 @@ from tunefleet.core.job import Job, JobState
 from tunefleet.errors import InputError
 from tunefleet.runs.run_log import log_file, read_log
 from tunefleet.service.caller import ByUser
+from tunefleet.service.curves import history_of
 from tunefleet.service.problems import Refused
-from tunefleet.service.values import AskedJob, EventPage, JobPage, JobView, ServiceState
+from tunefleet.service.values import AskedJob, EventPage, JobCurve, JobPage, JobView, ServiceState
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -263,6 +264,13 @@ def job_tasks(job_id: _Id, request: Request, caller: ByUser) -> dict[str, Any]:
             }
         )
     return {"tasks": tasks}
+
+
+@router.get("/{job_id}/curve")
+def job_curve(job_id: _Id, request: Request, caller: ByUser) -> JobCurve:
+    """The best so far of a search, against its trials and its seconds."""
+    job = request.app.state.jobs.of(caller.user, job_id)
+    return JobCurve(samples=list(history_of(request.app.state.store, job.job_id).samples))
 
 
 @router.get("/{job_id}/log", response_class=PlainTextResponse)

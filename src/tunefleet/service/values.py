@@ -164,6 +164,21 @@ class EventPage(Page):
     events: list[KeptEventView]
 
 
+class CurveSample(BaseModel):
+    """The latency of the network as its tasks' best so far say it, after so many trials and seconds
+    of the search."""
+
+    trials: int
+    seconds: float
+    latency_ms: float
+
+
+class JobCurve(BaseModel):
+    """Where that became better, and the last of it; empty until each task has been measured."""
+
+    samples: list[CurveSample]
+
+
 class ArtifactFile(BaseModel):
     name: str
     bytes: int
@@ -260,6 +275,26 @@ class AskedShare(AskedBody):
 
 class ShareList(BaseModel):
     readers: list[str]
+
+
+class DeviceView(BaseModel):
+    """What measures. `state`: free, measuring, busy (with somebody else's session) or unreachable,
+    for the reason in `detail`; `job` is given where it is one's own."""
+
+    name: str
+    address: str
+    what: str
+    cores: int
+    memory_gib: float
+    machine: str
+    state: Literal["free", "measuring", "busy", "unreachable"]
+    detail: str = ""
+    job: str | None = None
+    ping_ms: float | None = None
+
+
+class DeviceList(BaseModel):
+    devices: list[DeviceView]
 
 
 class RecordPage(Page):

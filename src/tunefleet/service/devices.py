@@ -1,0 +1,112 @@
+"""The devices of a service: what they are, whether they answer, who measures on them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterable, Sequence
+
+from tunefleet.core.coordination import ClaimStatus
+from tunefleet.core.home import Home
+from tunefleet.devices.health import Health, healths_of
+from tunefleet.devices.listing import ListedDevice, listed_devices
+from tunefleet.devices.registry import DeviceRegistry
+from tunefleet.errors import InputError
+from tunefleet.fleet.leases import is_over
+from tunefleet.service.values import DeviceView
+from tunefleet.store import Store, User
+
+#: Seconds for which an answer of a device counts: many may look, and asking disturbs.
+_ASKED_AGAIN_S = 30.0
+
+
+class ServiceDevices:
+    """Any thread may ask. A device on which something is measured is left alone."""
+
+    def __init__(self, home: Home, store: Store) -> None:
+        self._home = home
+        self._store = store
+        self._lock = threading.Lock()
+        self._answers: dict[str, tuple[float, Health]] = {}
+
+    def views(self, user: User) -> list[DeviceView]:
+        """All devices, as a user may see them: of others' jobs that there are some."""
+        devices = listed_devices(DeviceRegistry(self._home.devices))
+        claims = [
+            status
+            for status in self._store.coordination.claims()
+            if status.granted and not status.claim.shared and not is_over(status)
+        ]
+        used = {device.name: _claim_of(device, claims) for device in devices}
+        healths = self._healths([device for device in devices if used[device.name] is None])
+        return [
+            self._view(device, used[device.name], healths.get(device.name), user)
+            for device in devices
+        ]
+
+    def _healths(self, devices: Sequence[ListedDevice]) -> dict[str, Health]:
+        with self._lock:
+            now = time.monotonic()
+            old = [
+                device
+                for device in devices
+                if now - self._answers.get(device.name, (-_ASKED_AGAIN_S, None))[0]
+                >= _ASKED_AGAIN_S
+            ]
+            for device, health in zip(
+                old, healths_of([device.spec for device in old]), strict=True
+            ):
+                self._answers[device.name] = (now, health)
+            return {device.name: self._answers[device.name][1] for device in devices}
+
+    def _view(
+        self, device: ListedDevice, claim: ClaimStatus | None, health: Health | None, user: User
+    ) -> DeviceView:
+        identity = device.description.identity
+        view = DeviceView(
+            name=device.name,
+            address=device.spec.url,
+            what=identity.name,
+            cores=identity.cores,
+            memory_gib=identity.memory_gib,
+            machine=device.description.machine,
+            state="measuring",
+        )
+        if claim is None:
+            assert health is not None
+            answered = {
+                "state": health.state.value,
+                "detail": health.detail,
+                "ping_ms": health.ping_ms or None,
+            }
+            return view.model_copy(update=answered)
+        job_id = claim.claim.holder.job_id
+        if self._is_own(job_id, user):
+            return view.model_copy(update={"job": job_id})
+        return view.model_copy(
+            update={"detail": "for another user" if job_id else "outside of jobs"}
+        )
+
+    def _is_own(self, job_id: str, user: User) -> bool:
+        try:
+            return bool(job_id) and self._store.jobs.get(job_id).spec.tenant == user.name
+        except InputError:  # removed just now
+            return False
+
+
+def _claim_of(device: ListedDevice, claims: Iterable[ClaimStatus]) -> ClaimStatus | None:
+    """The claim that has a device for itself."""
+    if not device.spec.is_here:
+        unit = f"device {device.name}"
+        return next(
+            (
+                c
+                for c in claims
+                if any(u == unit or u.startswith(f"{unit}/") for u in c.claim.units)
+            ),
+            None,
+        )
+    kind = "core" if device.spec.gpu is None else f"gpu {device.spec.gpu}"
+    beginning = f"{socket.gethostname()}/{kind}"
+    return next((c for c in claims if any(u.startswith(beginning) for u in c.claim.units)), None)

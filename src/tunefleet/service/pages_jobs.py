@@ -1,0 +1,188 @@
+"""Pages on jobs: the list, one job, several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import Path, Query, Request
+from starlette.responses import Response
+
+from tunefleet.core.events import Event
+from tunefleet.core.job import JobKind
+from tunefleet.core.result import Evaluation, MeasuredShape, RunResult
+from tunefleet.errors import InputError
+from tunefleet.report.result import read_evaluation, read_result
+from tunefleet.service.caller import ByUser
+from tunefleet.service.curves import history_of
+from tunefleet.service.pages import page_router, show
+from tunefleet.service.problems import Refused
+from tunefleet.service.routes_artifacts import get_artifact
+from tunefleet.service.routes_jobs import job_log, job_tasks, list_jobs
+from tunefleet.service.values import JobView, ServiceState
+
+router = page_router()
+
+_Id = Annotated[str, Path(pattern=r"^[0-9a-f]{6,32}$")]
+_ONE_ID = r"^[0-9a-f]{6,32}$"
+#: Jobs of a page, lines of a log that are shown, jobs side by side.
+_JOBS, _LOG_LINES, _SIDE_BY_SIDE = 50, 200, 4
+#: The names of events in a stream.
+_KINDS = " ".join(kind.__name__ for kind in Event.__args__)
+_ENDED = (
+    ServiceState.SUCCEEDED,
+    ServiceState.FAILED,
+    ServiceState.CANCELLED,
+    ServiceState.EXPIRED,
+)
+#: What may be asked of a job, by what it does.
+_ACTIONS = {
+    ServiceState.QUEUED: ("pause", "cancel"),
+    ServiceState.RUNNING: ("pause", "cancel"),
+    ServiceState.PAUSED: ("resume", "cancel"),
+    ServiceState.CANCELLING: (),
+}
+
+
+@router.get("/jobs")
+def jobs_page(
+    request: Request,
+    caller: ByUser,
+    state: ServiceState | None = None,
+    cursor: Annotated[str, Query(pattern=r"^([0-9a-f]{6,32})?$")] = "",
+) -> Response:
+    """One's jobs, newest first."""
+    page = list_jobs(request, caller, state, cursor, _JOBS)
+    chosen = {"state": state.value} if state else {}
+    return show(
+        request,
+        caller,
+        "jobs.html",
+        jobs=page.jobs,
+        states=list(ServiceState),
+        chosen=chosen,
+        here={**chosen, **({"cursor": cursor} if cursor else {})},
+        next=None if page.next is None else {**chosen, "cursor": page.next},
+    )
+
+
+@router.get("/jobs/{job_id}")
+def job_page(job_id: _Id, request: Request, caller: ByUser) -> Response:
+    """What a job does, what it reached, what it delivers."""
+    state = request.app.state
+    job = state.jobs.of(caller.user, job_id)
+    view: JobView = state.jobs.view(job)
+    result, history = _result(view), history_of(state.store, job.job_id)
+    artifact = get_artifact(view.artifact, request, caller) if view.artifact else None
+    return show(
+        request,
+        caller,
+        "job.html",
+        view=view,
+        is_open=view.state not in _ENDED,
+        actions=_ACTIONS.get(view.state, ("retry",)),
+        agreed=agreed_texts(view),
+        result=result,
+        shapes=_shapes(result),
+        tasks=_task_rows(job_tasks(job_id, request, caller)["tasks"], result),
+        samples=history.samples,
+        latest=history.latest[::-1],
+        seq=history.seq,
+        kinds=_KINDS,
+        log=job_log(job_id, request, caller).splitlines()[-_LOG_LINES:],
+        artifact=artifact,
+    )
+
+
+@router.get("/compare")
+def compare_page(
+    request: Request,
+    caller: ByUser,
+    job: Annotated[list[str] | None, Query(max_length=_SIDE_BY_SIDE)] = None,
+) -> Response:
+    """Two to four jobs side by side."""
+    chosen = list(dict.fromkeys(job or ()))
+    if len(chosen) < 2:
+        raise Refused(422, "two to four jobs are compared", cure="choose them in the list of jobs")
+    jobs = request.app.state.jobs
+    found = [jobs.of(caller.user, each) for each in chosen]
+    views = [jobs.view(each) for each in found]
+    return show(
+        request,
+        caller,
+        "compare.html",
+        views=views,
+        names=[f"{view.network} ({view.id[:8]})" for view in views],
+        agreed=[agreed_texts(view) for view in views],
+        results=[_result(view) for view in views],
+        samples=[history_of(request.app.state.store, each.job_id).samples for each in found],
+    )
+
+
+def agreed_texts(view: JobView) -> list[str]:
+    """What was agreed of a job and its budget, a phrase each."""
+    agreed, budget = view.agreement, view.budget
+    told = []
+    if agreed.get("latency_ms"):
+        told.append(f"at most {agreed['latency_ms']:.3g} ms for an inference")
+    if agreed.get("speedup"):
+        told.append(f"at least {agreed['speedup']:.3g} times as fast as its source framework")
+    if agreed.get("most_lost"):
+        told.append(f"outputs that differ by {agreed['most_lost']:.2g} at most")
+    if budget.get("trials"):
+        told.append(f"at most {budget['trials']:,} trials")
+    if budget.get("trials_per_task"):
+        told.append(f"at most {budget['trials_per_task']:,} trials of each task")
+    if budget.get("seconds"):
+        told.append(f"as fast as possible in {budget['seconds'] / 60:.3g} minutes")
+    if budget.get("device_seconds"):
+        told.append(f"at most {budget['device_seconds'] / 60:.3g} minutes of the device")
+    return told
+
+
+def _result(view: JobView) -> RunResult | Evaluation | None:
+    """The result of a job as far as pages show it."""
+    try:
+        if view.result is None or view.kind in (JobKind.RUN, JobKind.PLACE):
+            return None
+        if view.kind == JobKind.EVALUATE:
+            return read_evaluation(view.result)
+        return read_result(view.result, f"job {view.id[:8]}")
+    except (InputError, msgspec.ValidationError):
+        return None
+
+
+def _shapes(result: RunResult | Evaluation | None) -> Sequence[MeasuredShape]:
+    if result is None:
+        return ()
+    return result.measured_shapes if isinstance(result, RunResult) else result.shapes or (result,)
+
+
+def _task_rows(
+    tasks: Sequence[dict[str, Any]], result: RunResult | Evaluation | None
+) -> list[dict[str, Any]]:
+    """The tasks, those that take most of an inference first; `before_s` and `of_limit` are known
+    once there is a result."""
+    judged = {each.task_id: each for each in getattr(result, "tasks", ())}
+    rows = []
+    for task in tasks:
+        ended = judged.get(task["task_id"])
+        after_us = ended.latency_us if ended else None
+        now_s = task["best_s"] if after_us is None else after_us / 1e6
+        before_s = ended.default_us / 1e6 if ended and ended.default_us else None
+        rows.append(
+            {
+                **task,
+                "best_s": now_s,
+                "before_s": before_s,
+                "gain": before_s / now_s if before_s and now_s else None,
+                "of_limit": ended.limit_share if ended else None,
+                "takes_s": now_s * task["weight"] if now_s else None,
+            }
+        )
+    total_s = sum(row["takes_s"] or 0.0 for row in rows)
+    complete = bool(rows) and all(row["takes_s"] for row in rows)
+    for row in rows:
+        row["share"] = row["takes_s"] / total_s if complete else None
+    return sorted(rows, key=lambda row: -(row["takes_s"] or 0.0))
