@@ -15,9 +15,8 @@ import pytest
 pytest.importorskip(
     "fastapi", reason="the service is not installed: pip install tunefleet[service]"
 )
-_CURE = "pip install tunefleet[browser]"
-pytest.importorskip("playwright.sync_api", reason=f"no browser can be driven: {_CURE}")
-pytest.importorskip("axe_playwright_python", reason=f"pages cannot be judged: {_CURE}")
+pytest.importorskip("playwright.sync_api", reason="pip install tunefleet[browser]")
+pytest.importorskip("axe_playwright_python", reason="pip install tunefleet[browser]")
 
 from tunefleet.core.events import Note
 from tunefleet.service.app import ServiceSettings
@@ -60,6 +59,7 @@ class Tab:
     def __init__(self, browser: Any, url: str, look: str = "light") -> None:
         scheme, size = LOOKS[look]
         self._context = browser.new_context(color_scheme=scheme, viewport=size, base_url=url)
+        self._context.set_default_timeout(10_000)
         self.page = self._context.new_page()
         self.faults: list[str] = []
         self.page.on("console", self._said)

@@ -231,8 +231,8 @@ def test_vendored_files_are_those_that_were_taken() -> None:
 def test_records_are_a_page_and_a_file_for_tables(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = dict.fromkeys(pages_fleet._COLUMNS, "x") | {"name": "=cmd()"}
-    entry |= {"latency_us": 1.5, "gflops": 2.0}
+    entry: dict[str, Any] = dict.fromkeys(pages_fleet._COLUMNS, "x")
+    entry |= {"name": "=cmd()", "latency_us": 1.5, "gflops": 2.0}
     given = {"": RecordPage(records=[entry], next="more"), "more": RecordPage(records=[entry])}
     monkeypatch.setattr(pages_fleet, "best_records", lambda *asked: given[asked[3]])
     ann = world.user("ann")

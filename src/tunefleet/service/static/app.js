@@ -18,7 +18,7 @@ async function call(method, path, value, headers = {}) {
   }
   const answer = await fetch(path, given);
   const text = await answer.text();
-  const said = /json/.test(answer.headers.get("Content-Type") || "") ? JSON.parse(text) : null;
+  const said = text && /json/.test(answer.headers.get("Content-Type") || "") ? JSON.parse(text) : null;
   if (answer.ok) return said;
   const error = new Error(said ? [said.detail, said.cure].filter(Boolean).join("; ") : answer.statusText);
   error.status = answer.status;
