@@ -27,3 +27,9 @@ def write_small(path: Path, channels: int = 8) -> Path:
     network = helper.make_model(graph, opset_imports=[opset], ir_version=8)
     onnx.save(network, str(path))
     return path
+
+
+def small_beside(home: Path) -> str:
+    """The same in a file beside a home. A command takes half as long with it as with the smallest
+    network of the zoo."""
+    return str(write_small(home.with_name(f"{home.name}.onnx")))

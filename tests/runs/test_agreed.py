@@ -22,6 +22,8 @@ from tunefleet.scheduler import job_plan
 from tunefleet.stages import runner
 from tunefleet.stages.measure import TUNED
 
+from ..networks import small_beside
+
 pytestmark = pytest.mark.tvm
 
 
@@ -29,7 +31,7 @@ def tuned(home: Path, events: list[Any] | None = None, **asked: Any) -> RunResul
     """The result of a small network."""
     heard: list[Any] = [] if events is None else events
     [outcome] = tune(
-        ["zoo:tiny_cnn"],
+        [small_beside(home)],
         context=BenchmarkContext("cpu", threads=1, home=home),
         observer=lambda index: heard.append,
         settings=SETTINGS,
@@ -111,7 +113,6 @@ def test_a_speedup_ends_the_search_once_it_is_met(tmp_path: Path) -> None:
     assert AgreementOutcome.FROM_RECORDS is again.agreement.outcome
 
 
-@pytest.mark.long
 def test_a_disturbed_baseline_is_measured_again_while_the_search_goes_on(
     tmp_path: Path, ran: list[StepKind], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,12 +155,11 @@ def test_a_search_goes_on_where_only_its_estimate_is_low_enough(
     assert len(list((tmp_path / "artifacts").iterdir())) == 1
 
 
-@pytest.mark.long
 def test_a_session_delivers_again_what_was_found_since(
     tmp_path: Path, ran: list[StepKind], slow_and_poor_first: None
 ) -> None:
     with Session(BenchmarkContext("cpu", threads=1, home=tmp_path)) as session:
-        session.from_network("zoo:tiny_cnn")
+        session.from_network(small_beside(tmp_path))
         session.autotune(trials=40, target_latency_ms=500.0, settings=SETTINGS)
         assert (ran.count(StepKind.COMPILE), ran.count(StepKind.MEASURE)) == (2, 2)
         assert StepKind.PUBLISH not in ran

@@ -19,6 +19,8 @@ from tunefleet import BenchmarkContext, build
 from tunefleet.core.job import Job, JobKind, JobState
 from tunefleet.store import open_store
 
+from ..networks import small_beside
+
 pytestmark = [pytest.mark.tvm, pytest.mark.slow]
 
 TUNEFLEET = [sys.executable, "-m", "tunefleet"]
@@ -28,7 +30,7 @@ TUNEFLEET = [sys.executable, "-m", "tunefleet"]
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with an artifact."""
     home = tmp_path_factory.mktemp("home")
-    build("zoo:tiny_cnn", context=BenchmarkContext("cpu", threads=1, home=home))
+    build(small_beside(home), context=BenchmarkContext("cpu", threads=1, home=home))
     return home
 
 

@@ -23,6 +23,8 @@ from tunefleet.core.stage import StageKind
 from tunefleet.store import open_store
 from tunefleet.testing.executor_conformance import until
 
+from ..networks import small_beside
+
 pytestmark = pytest.mark.tvm
 
 TRIALS = 16
@@ -57,7 +59,7 @@ def tuned(home: Path, heard: Callable[[Any], None]) -> list[StageCommitted]:
 
     context = BenchmarkContext(home=home, threads=1, host_cores=(0,), device_cores=(1,))
     (outcome,) = tune(
-        ["zoo:tiny_cnn"],
+        [small_beside(home)],
         context=context,
         observer=lambda index: observe,
         trials=TRIALS,
@@ -69,7 +71,6 @@ def tuned(home: Path, heard: Callable[[Any], None]) -> list[StageCommitted]:
     return committed
 
 
-@pytest.mark.long
 def test_another_host_takes_stages_of_a_search(tmp_path: Path) -> None:
     home, own = tmp_path / "home", tmp_path / "own"
     with hosting(home, own) as (process, url):
@@ -84,7 +85,6 @@ def test_another_host_takes_stages_of_a_search(tmp_path: Path) -> None:
     assert not Home(own).objects.exists()
 
 
-@pytest.mark.long
 def test_a_host_that_is_killed_costs_no_trial(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with hosting(home, tmp_path / "own") as (process, _):

@@ -20,6 +20,8 @@ from tunefleet.core.job import Job, JobState
 from tunefleet.fleet.server_socket import ServerRequest, ask
 from tunefleet.store import each_job, open_store
 
+from ..networks import small_beside, write_small
+
 pytestmark = [pytest.mark.tvm, pytest.mark.frameworks, pytest.mark.slow]
 
 TUNEFLEET = [sys.executable, "-m", "tunefleet"]
@@ -85,11 +87,12 @@ def test_jobs_of_two_commands_survive_their_server(home: ServedHome) -> None:
     """They are interleaved, each trial is made once, and who watches misses nothing."""
     serve = home.command("serve")
     home.server()
-    first = home.command("tune", "zoo:tiny_cnn", "--trials", "16", "--json", "-")
+    other = str(write_small(home.path.with_name("other.onnx"), channels=16))
+    first = home.command("tune", small_beside(home.path), "--trials", "16", "--json", "-")
     until(lambda: home.jobs())
     job = home.jobs()[0].job_id
     watch = home.command("watch", job, "--json")
-    second = home.command("tune", "zoo:tiny_cnn?batch=2", "--trials", "16", "--json", "-")
+    second = home.command("tune", other, "--trials", "16", "--json", "-")
     with_trials = lambda: _trials(home, job) >= 4  # noqa: E731
     until(with_trials)
     os.kill(serve.pid, signal.SIGKILL)
@@ -116,9 +119,8 @@ def test_jobs_of_two_commands_survive_their_server(home: ServedHome) -> None:
     assert seen == kept
 
 
-@pytest.mark.long
 def test_a_job_left_to_a_server_is_done_without_its_command(home: ServedHome) -> None:
-    left = home.command("tune", "zoo:tiny_cnn", "--trials", "8", "--detach", "--json", "-")
+    left = home.command("tune", small_beside(home.path), "--trials", "8", "--detach", "--json", "-")
     out, err = left.communicate(timeout=120)
     assert left.returncode == 0, err
     (job,) = json.loads(out)
@@ -139,7 +141,7 @@ def test_a_job_left_to_a_server_is_done_without_its_command(home: ServedHome) ->
 def test_a_command_that_is_interrupted_stops_its_jobs_and_goes_on_later(home: ServedHome) -> None:
     home.command("serve")
     server = home.server()
-    command = ("tune", "zoo:tiny_cnn", "--trials", "24", "--json", "-")
+    command = ("tune", small_beside(home.path), "--trials", "24", "--json", "-")
     first = home.command(*command)
     until(lambda: home.jobs() and _trials(home, home.jobs()[0].job_id) >= 4)
     first.send_signal(signal.SIGINT)

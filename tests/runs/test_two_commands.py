@@ -14,13 +14,15 @@ from tunefleet.core.stage import StageKind
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.store import open_store
 
+from ..networks import small_beside
+
 pytestmark = [pytest.mark.tvm, pytest.mark.slow]
 
 
 def tuning(home: Path, seed: int) -> subprocess.Popen[str]:
     """A command whose hosts and device have the same core, as those of every other."""
     core = str(min(os.sched_getaffinity(0)))
-    command = [sys.executable, "-m", "tunefleet", "tune", "zoo:tiny_cnn", "--home", str(home)]
+    command = [sys.executable, "-m", "tunefleet", "tune", small_beside(home), "--home", str(home)]
     command += ["--host-cores", core, "--device-cores", core, "--trials", "12", "--batch", "2"]
     return subprocess.Popen(
         [*command, "--seed", str(seed)],
