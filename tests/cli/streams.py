@@ -14,6 +14,7 @@ from tunefleet.cli.progress import Progress
 from tunefleet.core.budget import Budget
 from tunefleet.core.events import (
     Event,
+    Forecasted,
     JobContinued,
     JobEnded,
     JobHeld,
@@ -25,12 +26,14 @@ from tunefleet.core.events import (
     Progressed,
     ResourceBack,
     ResourceQuarantined,
+    SearchEnded,
     StageAbandoned,
     StageCommitted,
     StageProgressed,
     StageStarted,
     StepCommitted,
 )
+from tunefleet.core.forecast import Quantiles, SearchForecast, SearchOutcome
 from tunefleet.core.stage import (
     STAGE_ORDER,
     BuildResult,
@@ -77,6 +80,14 @@ def finished(stage: StageKey, trials: int, elapsed_s: float) -> StageCommitted:
     return StageCommitted(run, trials, elapsed_s)
 
 
+def forecast(trials: int, end_trials: int, elapsed_s: float, now_s: float) -> SearchForecast:
+    at_end = Quantiles(0.7 * now_s, 0.8 * now_s, 0.9 * now_s)
+    end_s = elapsed_s * end_trials / trials
+    target = {"target_s": 2e-3, "target_at_s": Quantiles(end_s, None, None), "probability": 0.2}
+    known = (trials, elapsed_s, now_s, end_trials, end_s, at_end, (1.0, 0.1, 0.0, 0.0, 0.0), 99)
+    return SearchForecast(*known, **target)  # type: ignore[arg-type]
+
+
 def a_run(
     *,
     tasks: int = 24,
@@ -120,6 +131,9 @@ def a_run(
                 best[index] = min(fresh, best[index] or fresh)
             yield finished(stage, sum(trials.values()), elapsed)
             yield lane(index, trials=trials[index], failed=number % 3, best_s=best[index])
+        known = [each for each in best.values() if each is not None]
+        if len(known) == tasks and number % 8 == 0:
+            yield Forecasted(forecast(sum(trials.values()), rounds * 16, elapsed, sum(known)))
         if number == 5:
             yield Note("the reference kernel moved by 4.1 %, a batch is measured again", True)
         elif number == 7:
@@ -127,6 +141,8 @@ def a_run(
             yield JobHeld("by its user", by_user=True)
             yield JobContinued()
             yield ResourceBack("cpu0")
+    latency_s = sum(each or 0.0 for each in best.values())
+    yield SearchEnded(SearchOutcome(sum(trials.values()), elapsed, latency_s, False))
     yield PhaseStarted("verify winners")
     for index in range(tasks):
         yield Progressed(index + 1, tasks, weighted(index).task.name)

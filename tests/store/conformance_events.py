@@ -9,6 +9,7 @@ import pytest
 from tunefleet.core.budget import Budget
 from tunefleet.core.events import (
     Event,
+    Forecasted,
     JobContinued,
     JobEnded,
     JobHeld,
@@ -20,12 +21,14 @@ from tunefleet.core.events import (
     Progressed,
     ResourceBack,
     ResourceQuarantined,
+    SearchEnded,
     StageAbandoned,
     StageCommitted,
     StageProgressed,
     StageStarted,
     StepCommitted,
 )
+from tunefleet.core.forecast import Quantiles, SearchForecast, SearchOutcome
 from tunefleet.core.phases import Forecast
 from tunefleet.core.stage import StageKey, StageKind, StageRun, UpdateResult
 from tunefleet.core.step import StepKey, StepKind, StepSpan
@@ -35,6 +38,10 @@ from . import values as v
 
 KEY = StageKey("job", "t", 3, StageKind.UPDATE)
 STEP = StageKey("job", "", 0, StepKind.IMPORT)
+FORECAST = SearchForecast(
+    16, 20.0, 2e-3, 64, 80.0, Quantiles(1e-3, 1.5e-3, 1.75e-3), (1.5, 0.25), 12,
+    target_s=1.25e-3, target_at_s=Quantiles(60.0, None, None), probability=0.25,
+)  # fmt: skip
 #: As they are kept: without programs and results.
 KEPT: list[Event] = [
     PhaseStarted("import"),
@@ -50,6 +57,8 @@ KEPT: list[Event] = [
     StageAbandoned(KEY, "silent"),
     ResourceQuarantined("device", "it moved", 5.0),
     ResourceBack("device"),
+    Forecasted(FORECAST),
+    SearchEnded(SearchOutcome(64, 90.0, 1.5e-3, False)),
     Note("a text with \ud800 and \0", warning=True),
     JobEnded("it differs; tune it again", "JobError"),
 ]
@@ -101,6 +110,12 @@ class EventLog:
             v.open_with_task(store, job, task_id=job)
             store.events.append(job, 0.0, [Note(job)])
         assert [kept.job_id for kept in store.events.page(job_ids=["a", "c"])] == ["a", "c"]
+
+    def test_the_events_of_some_kinds(self, store: Any) -> None:
+        v.open_with_task(store, "job")
+        store.events.append("job", 0.0, KEPT)
+        page = store.events.page(kinds=[Forecasted, SearchEnded])
+        assert [Forecasted, SearchEnded] == [type(kept.event) for kept in page]
 
     def test_numbers_are_never_given_again(self, store: Any) -> None:
         v.open_with_task(store, "job")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tunefleet.core.forecast import TaskCurve
 from tunefleet.core.identity import Tier
 from tunefleet.core.stage import (
     Profiled,
@@ -38,6 +39,14 @@ class Records:
         expected = Record("t", "job", v.cand("a"), v.measured(1e-3), v.DEVICE, v.TOOLCHAIN)
         found = store.records.fastest("t", v.DEVICE, v.TOOLCHAIN, tier=Tier.EXACT, limit=1)
         assert [expected] == found
+
+    def test_the_curve_of_a_task_has_its_trials_in_the_order_of_commit(
+        self, store: Any, job: str
+    ) -> None:
+        v.commit_failed(store, "bad", v.CRASH)
+        v.commit_measured(store, {"slow": 3e-3, "fast": 1e-3}, iteration=1)
+        (curve,) = store.records.curves("job")
+        assert TaskCurve("t", "conv2d", 1e6, 2, (None, 3e-3, 1e-3)) == curve
 
     def test_rank_is_the_low_quantile(self, store: Any, job: str) -> None:
         store.work.commit(v.run_of(SelectResult((v.cand("steady"), v.cand("lucky")))))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from tunefleet.core.budget import Budget
 from tunefleet.core.events import (
     Event,
+    Forecasted,
     JobContinued,
     JobEnded,
     JobHeld,
@@ -24,6 +25,7 @@ from tunefleet.core.events import (
     StageProgressed,
     StageStarted,
 )
+from tunefleet.core.forecast import SearchForecast
 from tunefleet.core.phases import (
     JUDGED_PHASES,
     NO_FORECAST,
@@ -89,6 +91,8 @@ class Progress:
     history: list[float] = field(default_factory=list)
     notes: deque[Note] = field(default_factory=lambda: deque(maxlen=NOTES))
     forecast: Forecast = NO_FORECAST
+    #: The latest forecast of the search.
+    outlook: SearchForecast | None = None
     phases: tuple[str, ...] = PHASES
     _clock: TuningClock = field(default_factory=TuningClock)
     _phase_began: float = 0.0
@@ -127,6 +131,8 @@ class Progress:
                 self.running.pop(key, None)
             case Progressed():
                 self.step = event
+            case Forecasted(outlook):
+                self.outlook = outlook
         note = self._note(event)
         if note is not None:
             self.notes.append(note)

@@ -45,13 +45,15 @@ class Panel:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         progress = self._progress
-        spare = max(0, console.height - _LINES_ABOVE - 1)
+        room = console.height - bool(outlook_text(progress))
+        spare = max(0, room - _LINES_ABOVE - 1)
         notes = list(progress.notes)[-spare:] if spare else []
-        room = console.height - _OTHER_LINES - len(notes)
+        room -= _OTHER_LINES + len(notes)
         parts: list[Text | Table] = [
             self._title(),
             self._counts(),
             self._latency(options.ascii_only),
+            *([Text(f"at end  {text}")] if (text := outlook_text(progress)) else []),
         ]
         ascii_only = options.ascii_only
         parts += [self._phase(ascii_only), self._stage(ascii_only), self._spent()]
@@ -259,6 +261,17 @@ def phase_line(progress: Progress, now: float) -> str:
     """How far a phase of steps is, in one line for a log."""
     parts = [f"phase {phase_text(progress)}, {phase_time(progress, now)}", left_text(progress, now)]
     return ", ".join(part for part in parts if part)
+
+
+def outlook_text(progress: Progress) -> str:
+    """`2.10 ms (1.95 ms - 2.30 ms), target 71 %`: the latest forecast, while the search goes on."""
+    outlook = progress.outlook
+    if outlook is None or progress.phase != TUNE:
+        return ""
+    at_end, probability = outlook.latency_s, outlook.probability
+    between = f"{format_latency(at_end.p10)} - {format_latency(at_end.p90)}"
+    target = "" if probability is None else f", target {format_share(probability)}"
+    return f"{format_latency(at_end.p50)} ({between}){target}"
 
 
 def round_line(progress: Progress, now: float) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tunefleet.core.budget import Budget
+from tunefleet.core.forecast import SearchForecast, SearchOutcome
 from tunefleet.core.phases import NO_FORECAST, Forecast
 from tunefleet.core.stage import StageKey, StageRun
 from tunefleet.core.step import StepSpan
@@ -142,6 +143,20 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
+class Forecasted:
+    """What is expected of the search of a job, when this was kept."""
+
+    forecast: SearchForecast
+
+
+@dataclass(frozen=True, slots=True)
+class SearchEnded:
+    """The search of a job ended, which judges the forecasts of it."""
+
+    outcome: SearchOutcome
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something a user should know; `warning` where it may change what they trust."""
 
@@ -165,6 +180,8 @@ Event = (
     | ResourceQuarantined
     | ResourceBack
     | Progressed
+    | Forecasted
+    | SearchEnded
     | Note
 )
 

@@ -25,6 +25,7 @@ Shape = Sequence[int]
 _CONVOLUTIONS = ("conv", "depthwise", "winograd")
 _PRODUCTS = ("matmul", "dense", "batch_matmul", "linear")
 _REDUCTIONS = ("mean", "sum", "max_pool", "avg_pool", "softmax", "norm", "pool", "max", "argmax")
+OPERATOR_CLASSES = ("convolution", "product", "reduction", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +84,19 @@ def _output_and_inputs(shapes: Sequence[Shape]) -> list[Shape]:
     return [shapes[-1], *shapes[:-1][:2]] if shapes else []
 
 
+def operator_class(name: str) -> str:
+    """One of `OPERATOR_CLASSES`, or "" without a name."""
+    if not name:
+        return ""
+    classes = (_CONVOLUTIONS, _PRODUCTS, _REDUCTIONS)
+    matches = [any(part in name for part in parts) for parts in classes]
+    return OPERATOR_CLASSES[matches.index(True) if any(matches) else 3]
+
+
 def _operator(name: str) -> list[float]:
     """One-hot of the operator classes; all zero without a name."""
-    if not name:
-        return [0.0, 0.0, 0.0, 0.0]
-    classes = (_CONVOLUTIONS, _PRODUCTS, _REDUCTIONS)
-    matches = [float(any(part in name for part in parts)) for parts in classes]
-    first = matches.index(1.0) if 1.0 in matches else 3
-    return [float(place == first) for place in range(4)]
+    own = operator_class(name)
+    return [float(each == own) for each in OPERATOR_CLASSES]
 
 
 def _log(value: float) -> float:

@@ -11,6 +11,7 @@ from tunefleet.core.job import Job, JobKind
 from tunefleet.core.phases import Forecast, least_budget
 from tunefleet.core.step import SplitTasks, StepKind
 from tunefleet.core.task import WeightedTask
+from tunefleet.runs.outlook import Outlook
 from tunefleet.runs.run import NetworkRun
 from tunefleet.scheduler.job_plan import SearchTasks
 from tunefleet.scheduler.values import JobEnd
@@ -45,6 +46,7 @@ class JobSearch:
         self._observer = observer
         self._opened = opened
         self._plan: TuningPlan | None = None
+        self._outlook: Outlook | None = None
 
     def begin(
         self, asked: SearchTasks, forecast: Forecast, then: Callable[[Ending], Sequence[Live]]
@@ -70,8 +72,13 @@ class JobSearch:
         elif job.spec.kind is JobKind.COLLECT:
             per_task = job.spec.budget.trials or 0
             self._opened(job, Budget(trials=max(1, per_task * len(tasks))))
-        search = search_of(store, job, self._observer, then, asked.until_s, asked.seconds)
+        if job.spec.kind is JobKind.TUNE:
+            self._outlook = Outlook(store, job, asked.until_s, self._observer)
+        observer = self._outlook or self._observer
+        search = search_of(store, job, observer, then, asked.until_s, asked.seconds)
         self._plan = search.plan
+        if self._outlook is not None:
+            self._outlook.follow(search.plan)
         return search
 
     def ended(self, ending: Ending) -> None:
@@ -82,6 +89,8 @@ class JobSearch:
         self.is_over = ending.end is JobEnd.DONE and not self.pauses
         self._run.estimated_s = self._plan.estimated_latency_s()
         self.reached = self._plan.reached
+        if self._outlook is not None and self.is_over:
+            self._outlook.ended(self.reached)
 
     def interrupted(self) -> None:
         """Steps are taken between two parts of it."""

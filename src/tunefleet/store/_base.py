@@ -21,6 +21,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from tunefleet.core.coordination import Lease
+from tunefleet.core.forecast import TaskCurve
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.core.stage import StageKey, StageRun, StageSpan, UpdateResult
@@ -203,6 +204,10 @@ class StoredRecords(Protocol):
 
     def trial_count(self, job_id: str) -> int:
         """How many trials `trials` would give."""
+
+    def curves(self, job_id: str) -> list[TaskCurve]:
+        """The latencies of the trials of each task of a job that has some, in the order of commit;
+        tasks in the order they were put."""
 
     def model(self, job_id: str) -> UpdateResult:
         """The newest result of the job's update stages that has a cost model; an empty one if none

@@ -44,9 +44,13 @@ class Events(Protocol):
         killed process, not a power failure. Raises InputError for a job that is unknown."""
 
     def page(
-        self, after: int = 0, job_ids: Sequence[str] = (), limit: int = PAGE
+        self,
+        after: int = 0,
+        job_ids: Sequence[str] = (),
+        limit: int = PAGE,
+        kinds: Sequence[type[Event]] = (),
     ) -> list[KeptEvent]:
-        """The first events behind a number, of some jobs or of all."""
+        """The first events behind a number, of some jobs and kinds or of all."""
 
     def last(self) -> int:
         """The number of the newest event; 0 without any."""

@@ -32,13 +32,19 @@ class MemoryEvents:
                 self._kept.append(KeptEvent(self._seq, job_id, at, read))
 
     def page(
-        self, after: int = 0, job_ids: Sequence[str] = (), limit: int = PAGE
+        self,
+        after: int = 0,
+        job_ids: Sequence[str] = (),
+        limit: int = PAGE,
+        kinds: Sequence[type[Event]] = (),
     ) -> list[KeptEvent]:
         with self._lock:
             wanted = [
                 kept
                 for kept in self._kept
-                if kept.seq > after and (not job_ids or kept.job_id in job_ids)
+                if kept.seq > after
+                and (not job_ids or kept.job_id in job_ids)
+                and (not kinds or isinstance(kept.event, tuple(kinds)))
             ]
         return wanted[:limit]
 

@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from tunefleet.core.forecast import TaskCurve
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.stage import (
     UpdateResult,
@@ -32,6 +33,19 @@ class MemoryRecords:
     def trial_count(self, job_id: str) -> int:
         with self._state.verb():
             return len(self._state.entry(job_id).trials)
+
+    def curves(self, job_id: str) -> list[TaskCurve]:
+        with self._state.verb():
+            entry = self._state.entry(job_id)
+            latencies: dict[str, list[float | None]] = {}
+            for (task_id, _), trial in entry.trials.items():
+                latencies.setdefault(task_id, []).append(trial.latency_s)
+            return [
+                TaskCurve(task.task_id, task.operator, task.flops, weighted.weight, tuple(of_task))
+                for weighted in entry.tasks
+                for task in (weighted.task,)
+                if (of_task := latencies.get(task.task_id))
+            ]
 
     def model(self, job_id: str) -> UpdateResult:
         with self._state.verb():

@@ -42,11 +42,17 @@ class SqlEvents:
             connection.execute(insert(table), rows)
 
     def page(
-        self, after: int = 0, job_ids: Sequence[str] = (), limit: int = PAGE
+        self,
+        after: int = 0,
+        job_ids: Sequence[str] = (),
+        limit: int = PAGE,
+        kinds: Sequence[type[Event]] = (),
     ) -> list[KeptEvent]:
         wanted = select(table).where(table.c.seq > after)
         if job_ids:
             wanted = wanted.where(table.c.job_id.in_(job_ids))
+        if kinds:
+            wanted = wanted.where(table.c.kind.in_([kind.__name__ for kind in kinds]))
         with self._database.reading() as connection:
             rows = connection.execute(wanted.order_by(table.c.seq).limit(limit)).all()
         return [

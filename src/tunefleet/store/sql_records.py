@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import (
@@ -13,6 +14,7 @@ from sqlalchemy import (
     select,
 )
 
+from tunefleet.core.forecast import TaskCurve
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.stage import UpdateResult
 from tunefleet.core.trial import Failure, Trial
@@ -23,6 +25,7 @@ from tunefleet.store.lookups import require_job, require_task
 from tunefleet.store.schema import (
     best,
     candidates,
+    job_tasks,
     models,
     stages,
     trials,
@@ -59,6 +62,37 @@ class SqlRecords:
             if not count:
                 require_job(connection, job_id)
             return count
+
+    def curves(self, job_id: str) -> list[TaskCurve]:
+        query = (
+            select(
+                trials.c.task_id,
+                task_table.c.operator,
+                task_table.c.flops,
+                job_tasks.c.weight,
+                trials.c.latency_s,
+            )
+            .select_from(trials)
+            .join(task_table)
+            .join(
+                job_tasks,
+                and_(
+                    job_tasks.c.job_id == trials.c.job_id, job_tasks.c.task_id == trials.c.task_id
+                ),
+            )
+            .where(trials.c.job_id == job_id)
+            .order_by(job_tasks.c.position, trials.c.seq)
+        )
+        with self._database.reading() as connection:
+            require_job(connection, job_id)
+            rows = connection.execute(query).all()
+        curves = []
+        for _, of_task in groupby(rows, lambda row: str(row.task_id)):
+            first, *others = of_task
+            latencies_s = tuple(row.latency_s for row in (first, *others))
+            named = (first.task_id, first.operator, first.flops, first.weight)
+            curves.append(TaskCurve(*named, latencies_s))
+        return curves
 
     def model(self, job_id: str) -> UpdateResult:
         with self._database.reading() as connection:

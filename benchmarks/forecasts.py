@@ -1,0 +1,457 @@
+"""Forecasts of recorded searches, replayed: how often their bounds hold, and how wide they are.
+
+Each search is stopped after parts of its trials, and forecast from the curves and the forecasts of
+searches of other networks alone: a network is left out with all its searches, on every device.
+
+    interval   10 to 90 % of the latency at its end: how often that holds, and its score (its width
+               and 10 times what it misses by), in percent of the latency
+    time       10 to 90 % of the time at which a latency is reached that it did reach
+    unlikely   targets of 0.8, 0.9, 1.0 and 1.1 of its final latency at a third of its trials, which
+               are found to be out of reach below a probability chosen on the other networks
+
+Beside it are others that have bounds by the same pairs of forecast and truth: no further gain, the
+mean curve of all networks by the part of the trials, the slope of the last doubling of trials; and
+no further gain as it stands, without bounds. `--ship FILE` writes what the package ships: curves
+and pairs of the searches of Roller, whose licence (MIT) allows it.
+
+    .venv/bin/python benchmarks/forecasts.py [--quick] [--json FILE] [--ship FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import common
+from recorded_searches import ROLLER, RecordedSearch, searches
+from tunefleet.learning.curves import Curves, RunningTask, Vector
+from tunefleet.learning.forecasting import (
+    Calibration,
+    Forecaster,
+    Gains,
+    Signs,
+    allotted,
+    network_gain,
+    signs_of,
+)
+from tunefleet.learning.forecasting import Pair as Known
+
+#: Parts of the trials at which a search is forecast, and parts of what is left that are forecast.
+MOMENTS = (0.1, 0.2, 1 / 3, 0.5, 0.7)
+REACHES = (0.25, 0.5, 1.0)
+THIRD = MOMENTS[2]
+TARGETS = (0.8, 0.9, 1.0, 1.1)
+#: Of a judgement: false alarms at most.
+FALSE = 0.05
+OURS, NONE, MEAN, SLOPE = "nearest curves", "no further gain", "mean curve", "last slope"
+AS_IS = "no further gain, no bounds"
+_DRAWS = 1000
+_QUICK = 24
+
+Sums = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A forecast of a search: made at a part of its trials, up to a part of what is left. `ratio`
+    and `weight` are sums over the curves of each network (tasks x networks)."""
+
+    search: int
+    network: int
+    moment: float
+    part: float
+    signs: Signs
+    tasks: tuple[RunningTask, ...]
+    weight: Sums
+    ratio: Sums
+    slope: float
+    seen: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The recorded searches with all pairs, networks by number."""
+
+    searches: Sequence[RecordedSearch]
+    networks: Sequence[str]
+    pairs: Sequence[Pair]
+
+    @classmethod
+    def of(cls, recorded: Sequence[RecordedSearch]) -> Bench:
+        curves = Curves.of((s.origin, task) for s in recorded for task in s.tasks)
+        networks = sorted({s.network for s in recorded})
+        owners = np.array([networks.index(origin.network) for origin in curves.origins])
+        pairs = [
+            pair
+            for number, search in enumerate(recorded)
+            for moment in MOMENTS
+            for pair in _pairs(number, search, moment, curves, owners, networks)
+        ]
+        return cls(recorded, networks, pairs)
+
+    def column(self, name: str) -> NDArray[Any]:
+        return np.array([getattr(pair, name) for pair in self.pairs])
+
+
+def _pairs(
+    number: int,
+    search: RecordedSearch,
+    moment: float,
+    curves: Curves,
+    owners: NDArray[np.int64],
+    networks: Sequence[str],
+) -> list[Pair]:
+    whole = len(search.order)
+    trials = round(moment * whole)
+    tasks = running(search, trials)
+    if tasks is None:
+        return []
+    now_s, before_s = search.latency_s(trials), search.latency_s(trials // 2)
+    doubled = math.log(before_s / now_s) / math.log(2) if math.isfinite(before_s) else 0.0
+    network = networks.index(search.network)
+    pairs = []
+    for part in REACHES:
+        end = trials + round(part * (whole - trials))
+        weight = np.zeros((len(tasks), len(networks)))
+        ratio = np.zeros_like(weight)
+        for row, (task, more) in enumerate(zip(tasks, allotted(tasks, end - trials), strict=True)):
+            if more:
+                origin = search.origin
+                own = curves.remaining(task, origin, task.trials + more)
+                weight[row] = np.bincount(owners, own[0], len(networks))
+                ratio[row] = np.bincount(owners, own[0] * own[1], len(networks))
+        signs, seen = signs_of(tasks, trials, end, 0.0), math.log(now_s / search.latency_s(end))
+        slope = doubled * signs.reach
+        pairs.append(Pair(number, network, moment, part, signs, tasks, weight, ratio, slope, seen))
+    return pairs
+
+
+def running(search: RecordedSearch, trials: int) -> tuple[RunningTask, ...] | None:
+    """The tasks as a search knows them by then; None where one has no success."""
+    tasks = []
+    for task, done in zip(search.tasks, search.counts(trials), strict=True):
+        ended = bool(done == len(task.latencies_s))
+        curve = replace(task, latencies_s=task.latencies_s[:done])
+        known = RunningTask.of(curve, exhausted=ended)
+        if known is None:
+            return None
+        tasks.append(known)
+    return tuple(tasks)
+
+
+def expected(pair: Pair, without: Collection[int]) -> float:
+    """The gain by the curves of networks other than these."""
+    kept = [n for n in range(pair.weight.shape[1]) if n not in without]
+    weight, ratio = pair.weight[:, kept].sum(1), pair.ratio[:, kept].sum(1)
+    ratios = np.divide(ratio, weight, out=np.ones(len(weight)), where=weight > 0)
+    return network_gain(pair.tasks, ratios.tolist())
+
+
+#: The signs of each pair where a network is left out.
+Points = Callable[[Bench, int], list[Signs]]
+
+
+def nearest(bench: Bench, held: int) -> list[Signs]:
+    return [
+        pair.signs._replace(expected=expected(pair, {held, pair.network})) for pair in bench.pairs
+    ]
+
+
+def plain(bench: Bench, points: Vector) -> list[Signs]:
+    """Signs of nothing but how far a forecast reaches, and of the gain that is expected."""
+    rows = zip(bench.pairs, points.tolist(), strict=True)
+    return [Signs(pair.signs.reach, point, 0.0, 1.0, 1.0) for pair, point in rows]
+
+
+def no_gain(bench: Bench, held: int) -> list[Signs]:
+    return plain(bench, np.zeros(len(bench.pairs)))
+
+
+def last_slope(bench: Bench, held: int) -> list[Signs]:
+    return plain(bench, np.maximum(0.0, bench.column("slope")))
+
+
+def mean_curve(bench: Bench, held: int) -> list[Signs]:
+    """What searches of other networks gained on average from the same part of their trials."""
+    network, seen = bench.column("network"), bench.column("seen")
+    moment, part = bench.column("moment"), bench.column("part")
+    points = np.zeros(len(bench.pairs))
+    for at in MOMENTS:
+        for to in REACHES:
+            alike = (moment == at) & (part == to)
+            for own in range(len(bench.networks)):
+                others = alike & (network != held) & (network != own)
+                if others.any():
+                    points[alike & (network == own)] = seen[others].mean()
+    return plain(bench, points)
+
+
+METHODS: dict[str, Points] = {OURS: nearest, MEAN: mean_curve, NONE: no_gain, SLOPE: last_slope}
+
+
+def distributions(
+    bench: Bench, points: Points, chosen: NDArray[np.bool_], held_too: int = -1
+) -> dict[int, Gains]:
+    """Of each chosen pair the distribution of its gain, by the pairs of other networks; those of
+    `held_too` are not known either."""
+    network, found = bench.column("network"), {}
+    for held in range(len(bench.networks)):
+        wanted = np.flatnonzero(chosen & (network == held))
+        if not len(wanted) or held == held_too:
+            continue
+        signs = points(bench, held if held_too < 0 else held_too)
+        known = calibration(bench, signs, {held, held_too})
+        for place in wanted:
+            found[int(place)] = known.gains(signs[place])
+    return found
+
+
+def calibration(bench: Bench, signs: Sequence[Signs], without: Collection[int]) -> Calibration:
+    return Calibration.of(
+        [
+            Known(bench.networks[pair.network], str(pair.search), own, pair.seen)
+            for pair, own in zip(bench.pairs, signs, strict=True)
+            if pair.network not in without
+        ]
+    )
+
+
+def intervals(bench: Bench, points: Points, *, bounds: bool = True) -> list[dict[str, Any]]:
+    """The latency at the end: a row of each search and moment, in percent of it."""
+    rows = []
+    chosen = bench.column("part") == 1.0
+    for place, gains in distributions(bench, points, chosen).items():
+        pair = bench.pairs[place]
+        low, middle, high = gains.quantiles() if bounds else (0.0, 0.0, 0.0)
+        missed = max(0.0, low - pair.seen) + max(0.0, pair.seen - high)
+        rows.append({
+            "search": pair.search,
+            "network": bench.networks[pair.network],
+            "moment": pair.moment,
+            "held": missed < 1e-9,
+            "score": 100 * (high - low + 10 * missed),
+            "width": 100 * (high - low),
+            "error": 100 * abs(middle - pair.seen),
+        })  # fmt: skip
+    return rows
+
+
+def of_searches(rows: Sequence[dict[str, Any]], name: str, seed: int = 0) -> dict[str, float]:
+    """The mean, and 95 % of means where searches are drawn with replacement."""
+    own: dict[int, list[float]] = {}
+    for row in rows:
+        own.setdefault(row["search"], []).append(float(row[name]))
+    sums = np.array([[sum(values), len(values)] for values in own.values()])
+    draws = np.random.default_rng(seed).integers(len(sums), size=(_DRAWS, len(sums)))
+    means = sums[draws, 0].sum(1) / sums[draws, 1].sum(1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return {"mean": float(sums[:, 0].sum() / sums[:, 1].sum()), "low": float(low),
+            "high": float(high)}  # fmt: skip
+
+
+def judged(bench: Bench, points: Points) -> list[dict[str, Any]]:
+    """Each target at a third of the trials: whether it is found to be out of reach."""
+    network = bench.column("network")
+    chosen = (bench.column("part") == 1.0) & (bench.column("moment") == THIRD)
+    rows = []
+    for held in range(len(bench.networks)):
+        own = distributions(bench, points, chosen & (network == held))
+        if not own:
+            continue
+        known = distributions(bench, points, chosen & (network != held), held)
+        threshold = threshold_of(probabilities(bench, known))
+        rows += [
+            {**row, "unlikely": row["probability"] < threshold, "threshold": threshold}
+            for row in probabilities(bench, own)
+        ]
+    return rows
+
+
+def probabilities(bench: Bench, gains: dict[int, Gains]) -> list[dict[str, Any]]:
+    return [
+        {
+            "search": bench.pairs[place].search,
+            "target": target,
+            "met": target >= 1,
+            "probability": each.probability(bench.pairs[place].seen - math.log(target) - 1e-9),
+        }
+        for place, each in gains.items()
+        for target in TARGETS
+    ]
+
+
+def threshold_of(rows: Sequence[dict[str, Any]]) -> float:
+    """The largest probability below which no more than 5 % of the targets lie that are met."""
+    met = sorted(row["probability"] for row in rows if row["met"])
+    return float(met[int(FALSE * len(met))])
+
+
+def times(bench: Bench, points: Points) -> list[dict[str, Any]]:
+    """When the final latency and 1.1 times it are reached, from each moment, in trials: whether
+    10 to 90 % hold it. After the end is later than all."""
+    rows = []
+    everything = distributions(bench, points, np.full(len(bench.pairs), True))
+    for search, recorded in enumerate(bench.searches):
+        for moment in MOMENTS:
+            own = [
+                (place, bench.pairs[place])
+                for place in everything
+                if bench.pairs[place].search == search and bench.pairs[place].moment == moment
+            ]
+            if own:
+                rows += _times(recorded, search, moment, own, everything)
+    return rows
+
+
+def _times(
+    recorded: RecordedSearch,
+    search: int,
+    moment: float,
+    own: Sequence[tuple[int, Pair]],
+    gains: dict[int, Gains],
+) -> list[dict[str, Any]]:
+    whole = len(recorded.order)
+    trials = round(moment * whole)
+    now_s, end_s = recorded.latency_s(trials), recorded.latency_s(whole)
+    places = np.array([0.0, *(pair.part for _, pair in own)])
+    rows = []
+    for target in (1.0, 1.1):
+        need = math.log(now_s / (target * end_s))
+        if need <= 0:
+            continue
+        chances = [0.0, *(gains[place].probability(need - 1e-9) for place, _ in own)]
+        chance = np.maximum.accumulate(chances)
+        steps = np.linspace(0, 1, 41)
+        likely = np.interp(steps, places, chance)
+        latencies = [recorded.latency_s(trials + round(step * (whole - trials))) for step in steps]
+        reached = float(steps[np.argmax(np.array(latencies) <= 1.0001 * target * end_s)])
+        before = float(np.interp(max(0.0, reached - 0.025), steps, likely))
+        after = float(np.interp(reached, steps, likely))
+        held = after >= 0.1 and before <= 0.9
+        rows.append({"search": search, "target": target, "moment": moment, "held": held})
+    return rows
+
+
+def main(options: argparse.Namespace) -> int:
+    started = time.time()
+    common.need_data()
+    if options.ship is not None:
+        return ship(options.ship)
+    recorded = searches()
+    if options.quick:
+        recorded = recorded[:: max(1, len(recorded) // _QUICK)]
+    if not recorded:
+        raise common.Skip("no logs of searches in the recorded measurements")
+    bench = Bench.of(recorded)
+    print(f"{len(recorded)} searches of {len(bench.networks)} networks, "
+          f"{sum(len(s.order) for s in recorded)} trials")  # fmt: skip
+    figures: dict[str, Any] = {"searches": [described(s) for s in recorded]}
+    table = []
+    every = {name: intervals(bench, points) for name, points in METHODS.items()}
+    every[AS_IS] = intervals(bench, no_gain, bounds=False)
+    for name, rows in every.items():
+        own = {each: of_searches(rows, each) for each in ("held", "score", "width", "error")}
+        scores = {
+            f"at {at:.0%}": float(np.mean([r["score"] for r in rows if r["moment"] == at]))
+            for at in MOMENTS
+        }
+        table.append({"method": name, **{k: told(v) for k, v in own.items()}, **scores})
+        figures[name] = own
+    common.table(table, list(table[0]))
+    networks = by_network(bench, every)
+    print()
+    common.table(networks, list(networks[0]))
+    figures["networks"] = networks
+    verdicts = {name: judged(bench, METHODS[name]) for name in (OURS, MEAN, NONE)}
+    print()
+    lines = [{"method": name, **alarms(rows)} for name, rows in verdicts.items()]
+    common.table(lines, list(lines[0]))
+    timed = of_searches(times(bench, nearest), "held")
+    print(f"\ntime of a target that is reached, between 10 and 90 %: {told(timed)}")
+    figures |= {"unlikely": lines, "time": timed}
+    return common.finish("forecasts", started, figures, checks(bench, figures, lines), options.json)
+
+
+def ship(path: Path) -> int:
+    """Curves and pairs of Roller's searches, each forecast from those of other networks."""
+    recorded = searches(ROLLER)
+    bench = Bench.of(recorded)
+    curves = Curves.of((s.origin, task) for s in recorded for task in s.tasks)
+    made = Forecaster(curves, calibration(bench, nearest(bench, -1), ()))
+    value = {"curves": made.curves.to_json(), "calibration": made.calibration.to_json()}
+    text = json.dumps(value, separators=(",", ":"))
+    path.write_text(f"{text}\n", encoding="utf-8")
+    print(f"wrote {path}: {len(made.curves)} curves, {len(made.calibration)} pairs, "
+          f"{len(text) / 1e3:.0f} kB")  # fmt: skip
+    return 0
+
+
+def told(value: dict[str, float]) -> str:
+    return "{mean:.3g} ({low:.3g}-{high:.3g})".format(**value)
+
+
+def described(search: RecordedSearch) -> dict[str, Any]:
+    return {"search": search.name, "network": search.network, "device": search.origin.device,
+            "method": search.origin.method, "tasks": len(search.tasks), "trials": len(search.order),
+            "own order": search.in_own_order}  # fmt: skip
+
+
+def by_network(bench: Bench, every: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    rows = []
+    for network in bench.networks:
+        own = [row for row in every[OURS] if row["network"] == network]
+        row: dict[str, Any] = {"network": network, "searches": len({r["search"] for r in own}),
+                               "held": float(np.mean([r["held"] for r in own]))}  # fmt: skip
+        for name in (OURS, MEAN, NONE):
+            scores = [r["score"] for r in every[name] if r["network"] == network]
+            row[f"score, {name}"] = float(np.mean(scores))
+        rows.append(row)
+    return rows
+
+
+def alarms(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    false = of_searches([r for r in rows if r["met"]], "unlikely")
+    found = of_searches([r for r in rows if not r["met"]], "unlikely")
+    each = {
+        f"at {target:g}": float(np.mean([r["unlikely"] for r in rows if r["target"] == target]))
+        for target in TARGETS
+    }
+    thresholds = [row["threshold"] for row in rows]
+    return {"false alarms": told(false), "found": told(found), **each,
+            "threshold": f"{min(thresholds):.3f}-{max(thresholds):.3f}",
+            "false": false["mean"], "right": found["mean"]}  # fmt: skip
+
+
+def checks(bench: Bench, figures: dict[str, Any], lines: Sequence[dict[str, Any]]) -> list[Any]:
+    held, score = figures[OURS]["held"]["mean"], figures[OURS]["score"]["mean"]
+    found = [
+        common.at_least("searches replayed", len(bench.searches), 40, "condition"),
+        common.at_least("the 80 % interval holds", held, 0.7, "condition"),
+        common.at_most("the 80 % interval holds, at most", held, 0.9, "condition"),
+    ]
+    for name in (MEAN, NONE, AS_IS, SLOPE):
+        ratio = score / figures[name]["score"]["mean"]
+        kind: common.Kind = "condition" if name != SLOPE else "aim"
+        found.append(common.at_most(f"interval score over that of: {name}", ratio, 1.0, kind))
+    found.append(common.at_most("false alarms", lines[0]["false"], FALSE, "condition"))
+    found.append(common.at_least("found at a third", lines[0]["right"], 0.7, "condition"))
+    return found
+
+
+def parser() -> argparse.ArgumentParser:
+    made = common.parser(__doc__ or "")
+    made.add_argument("--ship", type=Path, help="write what the package ships to this file")
+    return made
+
+
+if __name__ == "__main__":
+    common.run(main, parser())
