@@ -22,12 +22,16 @@ from numpy.typing import NDArray
 from common import DATA
 from recorded_devices import CPU, GPU
 from tunefleet.core.forecast import TaskCurve
+from tunefleet.core.job import Job, JobKind
+from tunefleet.core.stage import BuildResult, ProfileResult
 from tunefleet.dataset import codecs
 from tunefleet.dataset.flops import flops_by_workload
 from tunefleet.dataset.rows import Rows
 from tunefleet.features.context import operator_class
 from tunefleet.learning.contexts import task_context
 from tunefleet.learning.curves import SearchOrigin
+from tunefleet.runs.outlook import METHOD, device_class
+from tunefleet.store import Store, each_job, open_store
 
 #: Logs, the class of their device, and whether a file is a network (else its folder is).
 SOURCES = (
@@ -44,8 +48,7 @@ SOURCES = (
     ("droplet_autotvm/arm*/**/*_layer_*.gz", CPU, False),
     ("droplet_autotvm/x86*/**/*_layer_*.gz", CPU, False),
 )
-#: Of the one licence that allows to ship what is made of them.
-ROLLER = "roller_"
+_ROLLER = "roller_"
 NETWORKS = ("resnet", "bert", "mobilenet", "vgg", "darknet", "mha", "mlp", "matmul")
 _TUNERS = ("droplet", "random", "xgb")
 #: Shorter searches are left out: trials of the network, and of half of its tasks.
@@ -79,17 +82,16 @@ class RecordedSearch:
         counts = self.counts(trials)
         if not counts.all():
             return float("inf")
-        return float(sum(best[n - 1] for best, n in zip(self.best_s, counts, strict=True)))
+        each = zip(self.tasks, self.best_s, counts, strict=True)
+        return float(sum(task.weight * best[n - 1] for task, best, n in each))
 
 
-def searches(only: str = "") -> list[RecordedSearch]:
-    """All of whose folders' names begin with `only`; none without the data."""
+def searches() -> list[RecordedSearch]:
+    """All that are long enough; none without the data."""
     logs: dict[tuple[str, SearchOrigin], list[Path]] = {}
     for pattern, device, is_network in SOURCES:
         for path in sorted(DATA.glob(pattern)):
             name = path.relative_to(DATA)
-            if not str(name).startswith(only):
-                continue
             network = _network(name)
             whole = str(name) if is_network else f"{name.parts[0]}/{network}"
             if "autotvm" in name.parts[0] and not is_network:
@@ -100,8 +102,45 @@ def searches(only: str = "") -> list[RecordedSearch]:
     ]
 
 
+def searches_of(home: Path) -> list[RecordedSearch]:
+    """Those of tunefleet itself: of the jobs of a home, in the order of their trials."""
+    store = open_store(home)
+    try:
+        jobs = [job for job in each_job(store.jobs) if job.spec.kind is JobKind.TUNE]
+        found = [_of_job(store, job) for job in reversed(jobs)]
+        return [search for search in found if search is not None]
+    finally:
+        store.close()
+
+
+def _of_job(store: Store, job: Job) -> RecordedSearch | None:
+    tasks = store.records.curves(job.job_id)
+    places = {task.task_id: number for number, task in enumerate(tasks)}
+    order: list[int] = []
+    seconds: list[float] = []
+    for run in store.work.stages(job.job_id):
+        trials = 0
+        if isinstance(run.result, BuildResult):
+            trials = len(run.result.failed)
+        elif isinstance(run.result, ProfileResult):
+            trials = len(run.result.measured) + len(run.result.failed)
+        order += [places[run.key.task_id]] * trials if trials else []
+        seconds += [run.seconds / max(1, trials)] * trials
+    kept = [n for n, task in enumerate(tasks) if any(task.latencies_s)]
+    if len(kept) < len(tasks) or not tasks:
+        return None
+    best = tuple(_best(task) for task in tasks)
+    origin = SearchOrigin(job.spec.network.name, device_class(job), METHOD)
+    numbers = np.array(order), np.array(seconds)
+    return RecordedSearch(job.job_id[:8], origin, tuple(tasks), *numbers, (), True, best)
+
+
+def _best(task: TaskCurve) -> NDArray[np.float64]:
+    return np.minimum.accumulate([np.inf if s is None else s for s in task.latencies_s])
+
+
 def _network(name: Path) -> str:
-    if name.parts[0].startswith(ROLLER):
+    if name.parts[0].startswith(_ROLLER):
         return _of_shapes(name.name)
     text = f"{name.parent.name} {name.name}" if "fineco" in name.parts[0] else str(name)
     place = text if "fineco" in name.parts[0] else text.split("/", 1)[1].lower()
@@ -158,10 +197,7 @@ def _search(name: str, origin: SearchOrigin, paths: Sequence[Path]) -> Iterator[
     lengths = [len(task.latencies_s) for task in tasks]
     if sum(lengths) < _LEAST or np.median(lengths) < _LEAST_EACH:
         return
-    best = tuple(
-        np.minimum.accumulate([np.inf if s is None else s for s in task.latencies_s])
-        for task in tasks
-    )
+    best = tuple(_best(task) for task in tasks)
     joined, took = np.concatenate(order), np.concatenate(seconds)
     in_own_order = len(paths) == 1 and _all_measured(joined, best)
     if not in_own_order:
