@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -121,6 +122,17 @@ def test_earlier_searches_of_the_home_are_read() -> None:
     made = forecaster_of(store, _job(store, "last"))
     assert len(made.curves) == shipped + 1
     assert len(made.calibration) > len(forecaster_of(store, store.jobs.get("job")).calibration)
+
+
+def test_searches_of_another_tenant_are_not_read() -> None:
+    store = MemoryStore()
+    Driven(store, "job", 64).run(falling)
+    own = _job(store, "own")
+    known, other = (
+        len(forecaster_of(store, replace(own, spec=replace(own.spec, tenant=tenant))).curves)
+        for tenant in ("", "ann")
+    )
+    assert known == other + 1
 
 
 def test_forecasts_are_listed_with_what_came_of_them(tmp_path: Any) -> None:

@@ -160,7 +160,8 @@ def device_class(job: Job) -> str:
 
 
 def forecaster_of(store: Store, job: Job) -> Forecaster:
-    """From the latest searches of other jobs, and the forecasts that were kept of them."""
+    """From the latest searches of other jobs of the same tenant, the forecasts that were kept of
+    them, and what is shipped."""
     from tunefleet.learning.curves import Curves, SearchOrigin
     from tunefleet.learning.forecasting import Calibration, Forecaster, Pair, Signs
 
@@ -168,7 +169,9 @@ def forecaster_of(store: Store, job: Job) -> Forecaster:
     others = (
         other
         for other in islice(each_job(store.jobs), _LATEST)
-        if other.spec.kind is JobKind.TUNE and other.job_id != job.job_id
+        if other.spec.kind is JobKind.TUNE
+        and other.job_id != job.job_id
+        and other.spec.tenant == job.spec.tenant
     )
     searched = ((other, own) for other in others if (own := store.records.curves(other.job_id)))
     for other, own in islice(searched, _SEARCHES):
