@@ -139,10 +139,14 @@ def test_a_job_is_paused_by_keys_and_its_page_follows(
         tab.page.keyboard.press("Enter")
         tab.page.get_by_role("button", name="Resume").wait_for()
         assert tab.page.locator(".badge").first.inner_text() == "paused"
+        tab.page.get_by_text("The curve as a table").click()
         # An event of the job, which the page is told of without asking.
         world.store.events.append(job_id, 1e9, [Note("told by its stream")])
         tab.page.get_by_text("told by its stream").wait_for()
         assert tab.page.locator(".plot canvas").count() == 1
+        assert tab.page.get_by_role(
+            "cell", name="230 µs"
+        ).is_visible()  # what was opened stays open
         assert tab.faults == []
 
 

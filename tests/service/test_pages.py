@@ -251,6 +251,10 @@ def test_devices_say_for_whom_they_measure(world: World) -> None:
         return world.client.get("/v1/devices", headers=headers).json()["devices"][0]
 
     assert (local(ann)["name"], local(ann)["state"]) == ("local", "free")
+    assert (local(ann)["address"], local(world.user("root", admin=True))["address"]) == (
+        "",
+        "local",
+    )
     job_id = create(world, ann)
     holder = Holder(this_process(), "ann", job_id, "profile")
     building = Claim("c1", machine_units(["core0"]), holder, shared=True)

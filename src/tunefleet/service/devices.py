@@ -14,6 +14,7 @@ from tunefleet.devices.listing import ListedDevice, listed_devices
 from tunefleet.devices.registry import DeviceRegistry
 from tunefleet.errors import InputError
 from tunefleet.fleet.leases import is_over
+from tunefleet.service.caller import Caller
 from tunefleet.service.values import DeviceView
 from tunefleet.store import Store, User
 
@@ -30,8 +31,9 @@ class ServiceDevices:
         self._lock = threading.Lock()
         self._answers: dict[str, tuple[float, Health]] = {}
 
-    def views(self, user: User) -> list[DeviceView]:
-        """All devices, as a user may see them: of others' jobs that there are some."""
+    def views(self, caller: Caller) -> list[DeviceView]:
+        """All devices, as a caller may see them: addresses as an admin, of others' jobs that there
+        are some."""
         devices = listed_devices(DeviceRegistry(self._home.devices))
         claims = [
             status
@@ -41,7 +43,7 @@ class ServiceDevices:
         used = {device.name: _claim_of(device, claims) for device in devices}
         healths = self._healths([device for device in devices if used[device.name] is None])
         return [
-            self._view(device, used[device.name], healths.get(device.name), user)
+            self._view(device, used[device.name], healths.get(device.name), caller)
             for device in devices
         ]
 
@@ -61,12 +63,17 @@ class ServiceDevices:
             return {device.name: self._answers[device.name][1] for device in devices}
 
     def _view(
-        self, device: ListedDevice, claim: ClaimStatus | None, health: Health | None, user: User
+        self,
+        device: ListedDevice,
+        claim: ClaimStatus | None,
+        health: Health | None,
+        caller: Caller,
     ) -> DeviceView:
         identity = device.description.identity
         view = DeviceView(
             name=device.name,
-            address=device.spec.url,
+            # TVM's servers ask nobody for a token.
+            address=device.spec.url if caller.is_admin else "",
             what=identity.name,
             cores=identity.cores,
             memory_gib=identity.memory_gib,
@@ -82,7 +89,7 @@ class ServiceDevices:
             }
             return view.model_copy(update=answered)
         job_id = claim.claim.holder.job_id
-        if self._is_own(job_id, user):
+        if self._is_own(job_id, caller.user):
             return view.model_copy(update={"job": job_id})
         return view.model_copy(
             update={"detail": "for another user" if job_id else "outside of jobs"}

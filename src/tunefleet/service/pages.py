@@ -18,6 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
 
+from tunefleet.errors import InputError
 from tunefleet.report import units
 from tunefleet.service.caller import COOKIE, Caller, caller_of
 from tunefleet.service.problems import Refused, title_of
@@ -87,6 +88,8 @@ class PageRoute(APIRoute):
                 if refused.status == 401:
                     return _to_sign_in(request)
                 return _problem(request, refused.status, refused.detail, refused.cure)
+            except InputError as error:
+                return _problem(request, 422, error.what, error.cure)
             except RequestValidationError as error:
                 return _problem(request, 422, str(error.errors()[0]["msg"]), "follow a link")
 

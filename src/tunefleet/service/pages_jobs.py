@@ -135,10 +135,15 @@ def agreed_texts(view: JobView) -> list[str]:
     if budget.get("trials_per_task"):
         told.append(f"at most {budget['trials_per_task']:,} trials of each task")
     if budget.get("seconds"):
-        told.append(f"as fast as possible in {budget['seconds'] / 60:.3g} minutes")
+        told.append(f"as fast as possible in {_minutes(budget['seconds'])}")
     if budget.get("device_seconds"):
-        told.append(f"at most {budget['device_seconds'] / 60:.3g} minutes of the device")
+        told.append(f"at most {_minutes(budget['device_seconds'])} of the device")
     return told
+
+
+def _minutes(seconds: float) -> str:
+    minutes = f"{seconds / 60:.3g}"
+    return f"{minutes} minute{'' if minutes == '1' else 's'}"
 
 
 def _result(view: JobView) -> RunResult | Evaluation | None:

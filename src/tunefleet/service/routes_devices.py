@@ -12,6 +12,6 @@ router = APIRouter(prefix="/v1/devices", tags=["devices"])
 
 @router.get("")
 def list_devices(request: Request, caller: ByUser) -> DeviceList:
-    """All devices, what they do, and for which of one's jobs. Those that nobody uses were asked
-    within the last half minute."""
-    return DeviceList(devices=request.app.state.devices.views(caller.user))
+    """All devices, what they do, and for which of one's jobs; their addresses for an admin. Those
+    that nobody uses were asked within the last half minute."""
+    return DeviceList(devices=request.app.state.devices.views(caller))

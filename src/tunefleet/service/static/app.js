@@ -92,13 +92,16 @@ function follow(part) {
   const news = () => {
     asked ??= setTimeout(() => { asked = null; refresh(); }, PAUSE_MS);
   };
-  for (const kind of part.dataset.kinds.split(" ")) source.addEventListener(kind, news);
+  for (const kind of [...part.dataset.kinds.split(" "), "error"]) source.addEventListener(kind, news);
   // Its stream ends with the job; a browser would ask for it again and again.
   source.addEventListener("JobEnded", () => source.close());
+  document.addEventListener("htmx:after:swap", () => { if (!part.dataset.events) source.close(); });
   addEventListener("pagehide", () => source.close());
 }
 
 for (const part of document.querySelectorAll("[data-events]")) follow(part);
 
-document.addEventListener("htmx:error", () => tell("The service does not answer; this page may be old."));
-document.addEventListener("htmx:after:swap", () => tell(""));
+const OLD = "The service does not answer; this page may be old.";
+
+document.addEventListener("htmx:error", () => tell(OLD));
+document.addEventListener("htmx:after:swap", () => { if (notice.textContent === OLD) tell(""); });
