@@ -147,11 +147,22 @@ def test_pages_of_others_jobs_are_not_found(world: World) -> None:
 
 def test_the_curve_is_the_sum_of_the_tasks_best(world: World) -> None:
     ann = world.user("ann")
-    curve = world.client.get(f"/v1/jobs/{searched(world, ann)}/curve", headers=ann).json()
+    job_id = searched(world, ann)
+    curve = world.client.get(f"/v1/jobs/{job_id}/curve", headers=ann).json()
     # Not before both tasks have one; that of 24 trials was no better, nor that of 32.
     expected = [(16, 5.0, 0.25), (32, 9.0, 0.25), (40, 11.0, 0.23)]
     points = [(p["trials"], p["seconds"], p["latency_ms"]) for p in curve["samples"]]
     assert points == [pytest.approx(each) for each in expected]
+    assert world.client.get(f"/v1/jobs/{job_id}/curve", headers=ann).json() == curve
+    world.store.events.append(job_id, 1e9, [stage(job_id, 12.0), lane(0, 32, 90.0)])
+    later = world.client.get(f"/v1/jobs/{job_id}/curve", headers=ann).json()["samples"]
+    assert later[:-1] == curve["samples"]
+    assert list(later[-1].values()) == pytest.approx([48, 12.0, 0.21])
+    tasks = world.client.get(f"/v1/jobs/{job_id}/tasks", headers=ann).json()["tasks"]
+    assert [(t["name"], t["weight"], t["trials"], t["best_s"]) for t in tasks] == [
+        ("first", 2, 32, 90e-6),
+        (HOSTILE, 1, 16, 30e-6),
+    ]
     empty = create(world, ann, budget={"minutes": 6})
     assert world.client.get(f"/v1/jobs/{empty}/curve", headers=ann).json() == {"samples": []}
 

@@ -26,6 +26,7 @@ from tunefleet.service import (
 )
 from tunefleet.service.audit import AuditLog
 from tunefleet.service.caller import address_rates, user_rates
+from tunefleet.service.curves import JobHistories
 from tunefleet.service.devices import ServiceDevices
 from tunefleet.service.jobs import ServiceJobs
 from tunefleet.service.news import News
@@ -73,6 +74,7 @@ def service_app(
     )
     app.state.home, app.state.store, app.state.news, app.state.wake = Home(home), store, news, wake
     app.state.jobs = ServiceJobs(home, store)
+    app.state.histories = JobHistories(store)
     app.state.devices = ServiceDevices(Home(home), store)
     app.state.uploads = Uploads(Home(home), store, chosen.most_bytes)
     app.state.user_rates, app.state.address_rates = user_rates(), address_rates()

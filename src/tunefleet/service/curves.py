@@ -1,20 +1,22 @@
-"""How a search went on: its curve and what happened last, from the events of its job."""
+"""How a search went on: its tasks, its curve and what happened last, from the events of its job."""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
+import threading
+from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tunefleet.core.events import LaneUpdated, StageCommitted
+from tunefleet.core.task import WeightedTask
 from tunefleet.runs.run_log import lines_of
 from tunefleet.service.values import CurveSample
 from tunefleet.store import KeptEvent, Store
 
 _PAGE = 1000
-#: Of what happened, that is shown.
-_LATEST = 30
+#: Of what happened, that is shown; jobs whose events are not read again.
+_LATEST, _MOST_JOBS = 30, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,55 +29,111 @@ class HappenedLine:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchedTask:
+    """A task without its program, and what this job tried of it; `best_s` is the best so far, with
+    what earlier jobs reached."""
+
+    weighted: WeightedTask
+    trials: int = 0
+    failed: int = 0
+    best_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobHistory:
     """`samples` are where the estimate became better, and the last; `seq` is the number of the
     newest event."""
 
+    tasks: tuple[SearchedTask, ...]
     samples: tuple[CurveSample, ...]
     latest: tuple[HappenedLine, ...]
     seq: int
 
 
-def history_of(store: Store, job_id: str) -> JobHistory:
-    """The latency of the network is estimated by the sum of its tasks' best, with what was known of
+class JobHistories:
+    """The histories of jobs; of those that were asked for lately only new events are read. Any
+    thread may ask."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._readers: OrderedDict[str, _Reader] = OrderedDict()
+
+    def of(self, job_id: str) -> JobHistory:
+        """That of a job, up to now."""
+        with self._lock:
+            reader = self._readers.pop(job_id, None) or _Reader(self._store, job_id)
+            self._readers[job_id] = reader
+            if len(self._readers) > _MOST_JOBS:
+                self._readers.popitem(last=False)
+        return reader.read()
+
+
+class _Reader:
+    """The latency of a network is estimated by the sum of its tasks' best, with what was known of
     them before, each times how often the network runs it; there is none until each has one."""
-    weights = {each.task.task_id: each.weight for each in store.work.tasks(job_id)}
-    best_s: dict[str, float] = {}
-    trials: dict[str, int] = {}
-    samples: list[CurveSample] = []
-    latest: deque[HappenedLine] = deque(maxlen=_LATEST)
-    elapsed_s, seq = 0.0, 0
-    for kept in _events(store, job_id):
-        seq = kept.seq
-        latest.extend(_lines(kept))
+
+    def __init__(self, store: Store, job_id: str) -> None:
+        self._store = store
+        self._job_id = job_id
+        self._lock = threading.Lock()
+        self._tasks: dict[str, SearchedTask] = {}
+        self._known_s: dict[str, float] = {}
+        self._samples: list[CurveSample] = []
+        self._latest: deque[HappenedLine] = deque(maxlen=_LATEST)
+        self._elapsed_s = 0.0
+        self._seq = 0
+
+    def read(self) -> JobHistory:
+        with self._lock:
+            if not self._tasks:
+                self._read_tasks()
+            while page := self._store.events.page(self._seq, [self._job_id], _PAGE):
+                for kept in page:
+                    self._take(kept)
+                self._seq = page[-1].seq
+            tasks, samples = tuple(self._tasks.values()), tuple(self._samples)
+            return JobHistory(tasks, samples, tuple(self._latest), self._seq)
+
+    def _read_tasks(self) -> None:
+        for each in self._store.work.tasks(self._job_id):
+            weighted = replace(each, task=replace(each.task, program=""))
+            self._tasks[each.task.task_id] = SearchedTask(weighted)
+
+    def _take(self, kept: KeptEvent) -> None:
+        self._latest.extend(_lines(kept))
         match kept.event:
             case StageCommitted(elapsed_s=seconds):
-                elapsed_s = max(elapsed_s, seconds)
+                self._elapsed_s = max(self._elapsed_s, seconds)
             case LaneUpdated() as lane:
-                task_id = lane.weighted.task.task_id
-                trials[task_id] = max(lane.trials, trials.get(task_id, 0))
-                known = [s for s in (lane.best_s, lane.known_s, best_s.get(task_id)) if s]
-                if known:
-                    best_s[task_id] = min(known)
-                if weights and weights.keys() <= best_s.keys():
-                    latency_s = sum(weight * best_s[task] for task, weight in weights.items())
-                    _add(samples, sum(trials.values()), elapsed_s, latency_s * 1e3)
-    return JobHistory(tuple(samples), tuple(latest), seq)
+                if not self._tasks:
+                    self._read_tasks()
+                self._take_lane(lane)
 
+    def _take_lane(self, lane: LaneUpdated) -> None:
+        task_id = lane.weighted.task.task_id
+        if task_id not in self._tasks:
+            return
+        old = self._tasks[task_id]
+        self._tasks[task_id] = replace(
+            old, trials=lane.trials, failed=lane.failed, best_s=lane.best_s
+        )
+        known = [s for s in (lane.best_s, lane.known_s, self._known_s.get(task_id)) if s]
+        if known:
+            self._known_s[task_id] = min(known)
+        if len(self._known_s) == len(self._tasks):
+            trials = sum(each.trials for each in self._tasks.values())
+            weights = {name: each.weighted.weight for name, each in self._tasks.items()}
+            latency_s = sum(weights[name] * best_s for name, best_s in self._known_s.items())
+            self._add(trials, latency_s * 1e3)
 
-def _add(samples: list[CurveSample], trials: int, seconds: float, latency_ms: float) -> None:
-    """A sample that is no better takes the place of one before it that was none either."""
-    flat = len(samples) > 1 and samples[-2].latency_ms == samples[-1].latency_ms == latency_ms
-    if flat:
-        samples.pop()
-    samples.append(CurveSample(trials=trials, seconds=seconds, latency_ms=latency_ms))
-
-
-def _events(store: Store, job_id: str) -> Iterator[KeptEvent]:
-    page = store.events.page(0, [job_id], _PAGE)
-    while page:
-        yield from page
-        page = store.events.page(page[-1].seq, [job_id], _PAGE)
+    def _add(self, trials: int, latency_ms: float) -> None:
+        """A sample that is no better takes the place of one before it that was none either."""
+        latest = self._samples[-2:]
+        if len(latest) == 2 and all(each.latency_ms == latency_ms for each in latest):
+            self._samples.pop()
+        sample = CurveSample(trials=trials, seconds=self._elapsed_s, latency_ms=latency_ms)
+        self._samples.append(sample)
 
 
 def _lines(kept: KeptEvent) -> Iterator[HappenedLine]:

@@ -15,7 +15,6 @@ from tunefleet.core.result import Evaluation, MeasuredShape, RunResult
 from tunefleet.errors import InputError
 from tunefleet.report.result import read_evaluation, read_result
 from tunefleet.service.caller import ByUser
-from tunefleet.service.curves import history_of
 from tunefleet.service.pages import page_router, show
 from tunefleet.service.problems import Refused
 from tunefleet.service.routes_artifacts import get_artifact
@@ -73,7 +72,7 @@ def job_page(job_id: _Id, request: Request, caller: ByUser) -> Response:
     state = request.app.state
     job = state.jobs.of(caller.user, job_id)
     view: JobView = state.jobs.view(job)
-    result, history = _result(view), history_of(state.store, job.job_id)
+    result, history = _result(view), state.histories.of(job.job_id)
     artifact = get_artifact(view.artifact, request, caller) if view.artifact else None
     return show(
         request,
@@ -116,7 +115,7 @@ def compare_page(
         names=[f"{view.network} ({view.id[:8]})" for view in views],
         agreed=[agreed_texts(view) for view in views],
         results=[_result(view) for view in views],
-        samples=[history_of(request.app.state.store, each.job_id).samples for each in found],
+        samples=[request.app.state.histories.of(each.job_id).samples for each in found],
     )
 
 

@@ -21,7 +21,6 @@ from tunefleet.core.job import Job, JobState
 from tunefleet.errors import InputError
 from tunefleet.runs.run_log import log_file, read_log
 from tunefleet.service.caller import ByUser
-from tunefleet.service.curves import history_of
 from tunefleet.service.problems import Refused
 from tunefleet.service.values import AskedJob, EventPage, JobCurve, JobPage, JobView, ServiceState
 
@@ -244,23 +243,22 @@ async def _stream(request: Request, job: Job, after: int) -> AsyncIterator[str]:
 
 @router.get("/{job_id}/tasks")
 def job_tasks(job_id: _Id, request: Request, caller: ByUser) -> dict[str, Any]:
-    """The tasks of a job with what was measured of each; empty before its import."""
-    state = request.app.state
-    job = state.jobs.of(caller.user, job_id)
+    """The tasks of a job with what was tried of each; empty before its import. `best_s` is the best
+    so far, with what earlier jobs reached."""
+    job = request.app.state.jobs.of(caller.user, job_id)
     tasks = []
-    for weighted in state.store.work.tasks(job.job_id):
-        trials = state.store.records.trials(job.job_id, weighted.task.task_id)
-        known = [trial.latency_s for trial in trials if trial.latency_s is not None]
+    for each in request.app.state.histories.of(job.job_id).tasks:
+        of = each.weighted.task
         tasks.append(
             {
-                "task_id": weighted.task.task_id,
-                "name": weighted.task.name,
-                "shapes": weighted.task.shapes,
-                "weight": weighted.weight,
-                "flops": weighted.task.flops,
-                "trials": len(trials),
-                "failed": len(trials) - len(known),
-                "best_s": min(known, default=None),
+                "task_id": of.task_id,
+                "name": of.name,
+                "shapes": of.shapes,
+                "weight": each.weighted.weight,
+                "flops": of.flops,
+                "trials": each.trials,
+                "failed": each.failed,
+                "best_s": each.best_s,
             }
         )
     return {"tasks": tasks}
@@ -270,7 +268,7 @@ def job_tasks(job_id: _Id, request: Request, caller: ByUser) -> dict[str, Any]:
 def job_curve(job_id: _Id, request: Request, caller: ByUser) -> JobCurve:
     """The best so far of a search, against its trials and its seconds."""
     job = request.app.state.jobs.of(caller.user, job_id)
-    return JobCurve(samples=list(history_of(request.app.state.store, job.job_id).samples))
+    return JobCurve(samples=list(request.app.state.histories.of(job.job_id).samples))
 
 
 @router.get("/{job_id}/log", response_class=PlainTextResponse)
