@@ -18,7 +18,8 @@ pytest.importorskip(
 pytest.importorskip("playwright.sync_api", reason="pip install tunefleet[browser]")
 pytest.importorskip("axe_playwright_python", reason="pip install tunefleet[browser]")
 
-from tunefleet.core.events import Note
+from tunefleet.core.events import Forecasted, Note
+from tunefleet.core.forecast import Quantiles, SearchForecast
 from tunefleet.service.app import ServiceSettings
 from tunefleet.service.running import HttpService, Listening
 from tunefleet.store import open_store
@@ -105,6 +106,9 @@ def test_every_page_is_shown(world: World, service: HttpService, browser: Any, l
     root = world.user("root", admin=True)
     world.user("ann")
     job_ids = [ended(world, root), searched(world, root)]
+    latency_s = Quantiles(100e-6, 150e-6, 200e-6)
+    of = SearchForecast(40, 11.0, 230e-6, 400, 30.0, latency_s, (), 9)
+    world.store.events.append(job_ids[1], 1e9, [Forecasted(of)])
     jobs = [f"/jobs/{job_id}" for job_id in job_ids]
     others = ["/jobs", "/submit", "/devices", "/records", "/tokens", "/users", "/jobs/000000"]
     with closing(Tab(browser, service.url, look)) as tab:

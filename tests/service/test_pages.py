@@ -16,7 +16,8 @@ pytest.importorskip(
 )
 
 from tunefleet.core.coordination import Claim, Holder
-from tunefleet.core.events import LaneUpdated, Note, StageCommitted
+from tunefleet.core.events import Forecasted, LaneUpdated, Note, SearchEnded, StageCommitted
+from tunefleet.core.forecast import Quantiles, SearchForecast, SearchOutcome
 from tunefleet.core.job import JobState
 from tunefleet.core.result import Baseline, ResultNetwork, RunResult, TaskResult
 from tunefleet.core.stage import StageKey, StageKind, StageRun, UpdateResult
@@ -164,7 +165,24 @@ def test_the_curve_is_the_sum_of_the_tasks_best(world: World) -> None:
         (HOSTILE, 1, 16, 30e-6),
     ]
     empty = create(world, ann, budget={"minutes": 6})
-    assert world.client.get(f"/v1/jobs/{empty}/curve", headers=ann).json() == {"samples": []}
+    assert world.client.get(f"/v1/jobs/{empty}/curve", headers=ann).json()["samples"] == []
+
+
+def test_a_forecast_is_shown_while_the_search_goes_on(world: World) -> None:
+    ann = world.user("ann")
+    job_id = searched(world, ann)
+    latency_s = Quantiles(100e-6, 150e-6, 200e-6)
+    of = SearchForecast(40, 11.0, 230e-6, 400, 300.0, latency_s, (), 9, 120e-6, None, 0.25)
+    world.store.events.append(job_id, 1e9, [Forecasted(of)])
+    curve = world.client.get(f"/v1/jobs/{job_id}/curve", headers=ann).json()
+    assert (curve["forecast"]["trials"], curve["forecast"]["seconds"]) == (400, 300.0)
+    text = world.client.get(f"/jobs/{job_id}", headers=ann).text
+    assert "150 µs at the end of the budget, with 80 % from 100 µs to 200 µs" in text
+    assert "reached by then with 25.0 %" in text
+    world.store.events.append(job_id, 1e9, [SearchEnded(SearchOutcome(400, 300.0, 1e-4, True))])
+    curve = world.client.get(f"/v1/jobs/{job_id}/curve", headers=ann).json()
+    assert curve["forecast"] is None
+    assert "at the end of the budget" not in world.client.get(f"/jobs/{job_id}", headers=ann).text
 
 
 def test_a_page_of_a_job_says_what_it_reached(world: World) -> None:

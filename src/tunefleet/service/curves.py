@@ -6,12 +6,19 @@ import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
-from tunefleet.core.events import LaneUpdated, StageCommitted
+from tunefleet.core.events import (
+    Forecasted,
+    JobEnded,
+    LaneUpdated,
+    SearchEnded,
+    StageCommitted,
+)
+from tunefleet.core.forecast import SearchForecast
 from tunefleet.core.task import WeightedTask
 from tunefleet.runs.run_log import lines_of
-from tunefleet.service.values import CurveSample
+from tunefleet.service.values import CurveForecast, CurveSample
 from tunefleet.store import KeptEvent, Store
 
 _PAGE = 1000
@@ -41,11 +48,12 @@ class SearchedTask:
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """`samples` are where the estimate became better, and the last; `seq` is the number of the
-    newest event."""
+    """`samples` are where the estimate became better, and the last; `forecast` is the newest of a
+    search that goes on; `seq` is the number of the newest event."""
 
     tasks: tuple[SearchedTask, ...]
     samples: tuple[CurveSample, ...]
+    forecast: CurveForecast | None
     latest: tuple[HappenedLine, ...]
     seq: int
 
@@ -80,6 +88,7 @@ class _Reader:
         self._tasks: dict[str, SearchedTask] = {}
         self._known_s: dict[str, float] = {}
         self._samples: list[CurveSample] = []
+        self._forecast: CurveForecast | None = None
         self._latest: deque[HappenedLine] = deque(maxlen=_LATEST)
         self._elapsed_s = 0.0
         self._seq = 0
@@ -93,7 +102,7 @@ class _Reader:
                     self._take(kept)
                 self._seq = page[-1].seq
             tasks, samples = tuple(self._tasks.values()), tuple(self._samples)
-            return JobHistory(tasks, samples, tuple(self._latest), self._seq)
+            return JobHistory(tasks, samples, self._forecast, tuple(self._latest), self._seq)
 
     def _read_tasks(self) -> None:
         for each in self._store.work.tasks(self._job_id):
@@ -105,6 +114,10 @@ class _Reader:
         match kept.event:
             case StageCommitted(elapsed_s=seconds):
                 self._elapsed_s = max(self._elapsed_s, seconds)
+            case Forecasted(forecast):
+                self._forecast = _at_end(forecast)
+            case SearchEnded() | JobEnded():
+                self._forecast = None
             case LaneUpdated() as lane:
                 if not self._tasks:
                     self._read_tasks()
@@ -134,6 +147,20 @@ class _Reader:
             self._samples.pop()
         sample = CurveSample(trials=trials, seconds=self._elapsed_s, latency_ms=latency_ms)
         self._samples.append(sample)
+
+
+def _at_end(forecast: SearchForecast) -> CurveForecast | None:
+    low_s, median_s, high_s = astuple(forecast.latency_s)
+    if low_s is None or median_s is None or high_s is None:
+        return None
+    return CurveForecast(
+        trials=forecast.end_trials,
+        seconds=forecast.end_s,
+        low_ms=low_s * 1e3,
+        median_ms=median_s * 1e3,
+        high_ms=high_s * 1e3,
+        probability=forecast.probability,
+    )
 
 
 def _lines(kept: KeptEvent) -> Iterator[HappenedLine]:

@@ -86,6 +86,7 @@ def job_page(job_id: _Id, request: Request, caller: ByUser) -> Response:
         shapes=_shapes(result),
         tasks=_task_rows(job_tasks(job_id, request, caller)["tasks"], result),
         samples=history.samples,
+        forecast=history.forecast if view.state not in _ENDED else None,
         latest=history.latest[::-1],
         seq=history.seq,
         kinds=_KINDS,

@@ -268,7 +268,8 @@ def job_tasks(job_id: _Id, request: Request, caller: ByUser) -> dict[str, Any]:
 def job_curve(job_id: _Id, request: Request, caller: ByUser) -> JobCurve:
     """The best so far of a search, against its trials and its seconds."""
     job = request.app.state.jobs.of(caller.user, job_id)
-    return JobCurve(samples=list(request.app.state.histories.of(job.job_id).samples))
+    history = request.app.state.histories.of(job.job_id)
+    return JobCurve(samples=list(history.samples), forecast=history.forecast)
 
 
 @router.get("/{job_id}/log", response_class=PlainTextResponse)

@@ -173,10 +173,24 @@ class CurveSample(BaseModel):
     latency_ms: float
 
 
+class CurveForecast(BaseModel):
+    """What is expected at the end of the budget, after so many trials and seconds: with 10, 50 and
+    90 % no more than these latencies; `probability` that a target is reached by then."""
+
+    trials: int
+    seconds: float
+    low_ms: float
+    median_ms: float
+    high_ms: float
+    probability: float | None = None
+
+
 class JobCurve(BaseModel):
-    """Where that became better, and the last of it; empty until each task has been measured."""
+    """Where that became better, and the last of it; empty until each task has been measured. There
+    is a forecast while the search goes on."""
 
     samples: list[CurveSample]
+    forecast: CurveForecast | None = None
 
 
 class ArtifactFile(BaseModel):

@@ -20,6 +20,21 @@ function columns(curves, axis) {
   return [xs, ...rows];
 }
 
+// The forecast of one job, as a band from its last sample to the end of its budget.
+function ahead(forecasts, axis, data, series) {
+  const [forecast] = forecasts, last = data[0].length - 1;
+  if (forecasts.length !== 1 || !forecast || forecast[axis] <= data[0][last]) return [];
+  const before = data[0].map((x, at) => at === last ? data[1][last] : null);
+  data[0].push(forecast[axis]);
+  data[1].push(null);
+  const line = { stroke: colour("--line-3"), dash: [3, 3], width: 1, points: { show: false }, value: (plot, value) => value == null ? "–" : `${value.toPrecision(3)} ms` };
+  for (const [part, label] of [["high_ms", "90 %"], ["low_ms", "10 %"]]) {
+    data.push([...before, forecast[part]]);
+    series.push({ ...line, label });
+  }
+  return [{ series: [2, 3], fill: colour("--busy-soft") }];
+}
+
 function draw(chart, state) {
   const axis = chart.querySelector("[name=axis]:checked").value;
   const isLog = chart.querySelector("[name=log]").checked;
@@ -30,6 +45,7 @@ function draw(chart, state) {
     label, stroke: colour(`--line-${index + 1}`), width: 2, paths: uPlot.paths.stepped({ align: 1 }),
     points: { show: data[0].length < 60 }, value: (plot, value) => value == null ? "–" : `${value.toPrecision(3)} ms`,
   }));
+  const bands = ahead(state.forecasts, axis, data, series);
   const target = Number(chart.dataset.target);
   if (target) {
     data.push(data[0].map(() => target));
@@ -41,6 +57,7 @@ function draw(chart, state) {
     width: place.clientWidth, height: HEIGHT,
     scales: { x: { time: false }, y: isLog ? { distr: 3 } : {} },
     axes: [{ ...lines, label: axis === "trials" ? "trials" : "seconds of the search" }, { ...lines, label: "ms", size: 60 }],
+    bands,
     series: [{ label: axis === "trials" ? "trials" : "seconds" }, ...series],
   }, data, place);
 }
@@ -49,6 +66,7 @@ async function load(chart, state) {
   const paths = chart.dataset.curves.trim().split(/\s+/);
   const values = await Promise.all(paths.map((path) => call("GET", path)));
   state.curves = values.map((value) => value.samples);
+  state.forecasts = values.map((value) => value.forecast);
   if (state.curves.some((curve) => curve.length)) draw(chart, state);
 }
 
@@ -59,7 +77,7 @@ function show() {
   if (!chart) return;
   let state = drawn.get(chart);
   if (!state) {
-    state = { curves: [], plot: null };
+    state = { curves: [], forecasts: [], plot: null };
     drawn.set(chart, state);
     const again = () => { if (state.curves.length) draw(chart, state); };
     chart.addEventListener("change", again);
