@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import re
 import subprocess
 import sys
@@ -44,14 +45,14 @@ def main(options: argparse.Namespace) -> int:
     if options.serve:
         return serve(Path(options.serve), options.port)
     started = time.time()
-    users, submissions, watchers, day = 50, 500, 200, _DAY
+    users, submissions, watchers, seconds, day = 50, 500, 200, 60.0, _DAY
     if options.quick:
-        users, submissions, watchers, day = 5, 20, 10, 5_000
+        users, submissions, watchers, seconds, day = 5, 20, 10, 2.0, 5_000
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         with closing(open_store(home)) as store:
             tokens = [token_of(store, f"user{n}") for n in range(users)]
-        figures = asyncio.run(loaded(home, tokens, submissions, watchers))
+        figures = asyncio.run(loaded(home, tokens, submissions, watchers, seconds))
         figures |= memory(home, day)
     common.table([figures], list(figures))
     return common.finish("service_load", started, figures, checks(figures), options.json)
@@ -140,7 +141,8 @@ class Timed:
     """The seconds of each answer of a client but those that wait on purpose."""
 
     def __init__(self) -> None:
-        self.seconds: list[float] = []
+        self._answers: list[tuple[float, float]] = []
+        self._gone = (float("inf"), float("inf"))
         self.statuses: list[int] = []
 
     def hooks(self) -> dict[str, Any]:
@@ -150,12 +152,26 @@ class Timed:
         request.extensions["began"] = time.perf_counter()
 
     async def _end(self, response: httpx.Response) -> None:
+        began = response.request.extensions["began"]
         if "prefer" not in response.request.headers:
-            self.seconds.append(time.perf_counter() - response.request.extensions["began"])
+            self._answers.append((began, time.perf_counter() - began))
         self.statuses.append(response.status_code)
 
+    def leave_out(self, start: float, end: float) -> None:
+        """Of the API's speed, what was asked while there was none."""
+        self._gone = (start, end)
 
-async def loaded(home: Path, tokens: list[str], submissions: int, watchers: int) -> dict[str, Any]:
+    @property
+    def seconds(self) -> list[float]:
+        """Of each answer, in seconds."""
+        start, end = self._gone
+        return [s for began, s in self._answers if began + s < start or began > end]
+
+
+async def loaded(
+    home: Path, tokens: list[str], submissions: int, watchers: int, seconds: float
+) -> dict[str, Any]:
+    """Submissions at random moments of so many seconds; each watcher takes the next job."""
     service, timed = ServiceProcess(home), Timed()
     clients = [AsyncClient(service.url, token, event_hooks=timed.hooks()) for token in tokens]
     try:
@@ -164,29 +180,35 @@ async def loaded(home: Path, tokens: list[str], submissions: int, watchers: int)
 
         async def submit(user: int) -> None:
             for n in range(submissions // len(tokens)):
+                await asyncio.sleep(draw.uniform(0, 2 * pause_s))
                 view = await clients[user].submit(
                     "zoo:tiny_cnn", budget={"trials": 100 + n}, threads=1
                 )
                 jobs.append((user, view["id"]))
                 await clients[user].jobs(limit=20)
 
+        draw, pause_s = random.Random(1), seconds * len(tokens) / submissions
         seen: dict[int, list[tuple[str, int]]] = defaultdict(list)
+        watched: dict[int, tuple[int, str]] = {}
 
         async def watch(number: int) -> None:
-            await submitted.wait()
-            user, job_id = jobs[number % len(jobs)]
+            while len(jobs) <= number % submissions and not submitted.is_set():
+                await asyncio.sleep(0.1)
+            user, job_id = watched[number] = jobs[number % len(jobs)]
             async for event in clients[user].events(job_id):
                 seen[number].append((job_id, event["seq"]))
 
         watching = [asyncio.create_task(watch(number)) for number in range(watchers)]
         began = time.perf_counter()
-        await asyncio.gather(*(submit(user) for user in range(len(tokens))))
+        submitting = asyncio.gather(*(submit(user) for user in range(len(tokens))))
+        await asyncio.sleep(seconds / 2)
+        service.kill()
+        killed_at = time.perf_counter()
+        await asyncio.to_thread(service.begin)
+        timed.leave_out(killed_at, time.perf_counter() + 1.0)
+        await submitting
         submitted_s = time.perf_counter() - began
         submitted.set()
-        await asyncio.sleep(3.0)
-        service.kill()
-        await asyncio.sleep(0.5)
-        await asyncio.to_thread(service.begin)
         await asyncio.gather(*watching)
     finally:
         for client in clients:
@@ -195,7 +217,7 @@ async def loaded(home: Path, tokens: list[str], submissions: int, watchers: int)
     faults = 0
     with closing(open_store(home)) as store:
         for number in range(watchers):
-            _, job_id = jobs[number % len(jobs)]
+            _, job_id = watched[number]
             kept = [(job_id, each.seq) for each in store.events.page(0, [job_id])]
             faults += kept != seen[number]
         entered = len(list(each_job(store.jobs)))
@@ -207,7 +229,7 @@ async def loaded(home: Path, tokens: list[str], submissions: int, watchers: int)
         "watchers": watchers,
         "watchers_wrong": faults,
         "failed_answers": sum(status >= 400 for status in timed.statuses),
-        "answers": len(timed.seconds),
+        "answers": len(ordered),
         "submissions_s": submitted_s,
         "p50_ms": ordered[len(ordered) // 2] * 1e3,
         "p99_ms": ordered[int(0.99 * len(ordered))] * 1e3,

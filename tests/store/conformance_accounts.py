@@ -159,6 +159,9 @@ class Kept:
         assert begin("bob", "k", "asked", 2.0) is None
         store.holdings.end_request("ann", "k", {"job": "7"})
         assert begin("ann", "k", "else", 3.0) == AnsweredRequest("asked", {"job": "7"}, 1.0)
+        store.holdings.forget_requests(before=5.0, unanswered=True)
+        assert begin("ann", "k", "asked", 3.0) == AnsweredRequest("asked", {"job": "7"}, 1.0)
+        assert begin("bob", "k", "asked", 4.0) is None
         store.holdings.end_request("bob", "k", None)
         assert begin("bob", "k", "asked", 4.0) is None
         store.holdings.forget_requests(before=3.0)

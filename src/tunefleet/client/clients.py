@@ -51,11 +51,10 @@ class _Tries:
 
     def pause_s(self, response: httpx.Response | None) -> float | None:
         """How long to wait before the call is sent again; None where it is answered."""
-        if response is not None and response.status_code not in _LATER:
-            return None
-        if not self._left:
-            return None
         least = response.headers.get("retry-after", "") if response is not None else ""
+        later = response is None or response.status_code in _LATER or least
+        if not (later and self._left):
+            return None
         return max(self._left.pop(0), float(least) if least.isdigit() else 0.0)
 
     def answer(self, response: httpx.Response | None, error: Exception | None) -> Answer:

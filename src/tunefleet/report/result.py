@@ -108,3 +108,8 @@ def _without_shares_of_a_part(tasks: tuple[TaskResult, ...]) -> tuple[TaskResult
     if all(task.latency_us for task in tasks):
         return tasks
     return tuple(replace(task, network_share=None) for task in tasks)
+
+
+# msgspec looks at a class when it is first asked for it, and crashes where two threads ask at once.
+for _kind in (RunResult, Evaluation):
+    msgspec.json.Decoder(_kind)

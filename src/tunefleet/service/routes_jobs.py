@@ -58,7 +58,12 @@ def create_job(
                 422, "this Idempotency-Key was used for another request", cure="use a new one"
             )
         if first is not None and first.answer is None:
-            raise Refused(409, "the first request with this key is being answered", cure="wait")
+            raise Refused(
+                409,
+                "the first request with this key is being answered",
+                cure="send it again a second later",
+                headers={"Retry-After": "1"},
+            )
         if first is not None:
             return _given(response, state.jobs.view(state.jobs.of(user, first.answer["job"])))
     try:

@@ -81,9 +81,14 @@ class HttpService:
     def __enter__(self) -> Self:
         import uvicorn
 
+        from tunefleet.compiler.toolchain import load_tvm
+
+        load_tvm()  # a second that the first request would wait
         self._socket = _bound(self._listening)
         try:
             self._store = open_store(self._home)
+            # Those that an earlier process was asked, and did not answer, may be sent again.
+            self._store.holdings.forget_requests(time.time(), unanswered=True)
             config = uvicorn.Config(
                 service_app(self._home, self._store, self._settings, self._wake),
                 log_config=None,

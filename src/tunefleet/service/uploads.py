@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-
-import msgspec
 
 from tunefleet.artifacts.blobs import keep, open_blobs
 from tunefleet.core.home import Home
@@ -66,7 +65,7 @@ class Uploads:
             if len(others) >= _MOST_OPEN:
                 raise Refused(429, f"{len(others)} files are on their way", cure="end one of them")
             self._check_quota(user, asked.size + sum(other.size for other in others))
-            note.write_bytes(msgspec.json.encode(asked))
+            note.write_text(json.dumps(asdict(asked)), encoding="utf-8")
         known = self._known(note)
         if known.size != asked.size:
             raise Refused(409, f"{known.digest[:12]} was begun with {known.size} bytes")
@@ -143,7 +142,7 @@ class Uploads:
         return self._home.uploads / digest(["uploads", user.name])
 
     def _known(self, note: Path) -> Upload:
-        return msgspec.json.decode(note.read_bytes(), type=Upload)
+        return Upload(**json.loads(note.read_bytes()))
 
     def _sweep(self, folder: Path) -> None:
         for note in folder.glob("*.json"):

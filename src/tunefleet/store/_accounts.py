@@ -147,5 +147,5 @@ class Holdings(Protocol):
     def end_request(self, tenant: str, key: str, answer: Any) -> None:
         """Keep the answer to a request; without one (None) it may be sent again."""
 
-    def forget_requests(self, before: float) -> None:
-        """Forget requests that were begun before a time."""
+    def forget_requests(self, before: float, *, unanswered: bool = False) -> None:
+        """Forget requests that were begun before a time, or of these the unanswered alone."""

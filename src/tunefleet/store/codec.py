@@ -322,3 +322,8 @@ def claim_of(row: Row[Any]) -> Entry:
 @_reading
 def request_of(value: str) -> ControlRequest:
     return ControlRequest(value)
+
+
+# msgspec looks at a class when it is first asked for it, and crashes where two threads ask at once.
+for _kind in (JobSpec, Claim, tuple[Remark, ...], *RESULT_TYPES.values(), *RESULT_OF.values()):
+    msgspec.json.Decoder(_kind, dec_hook=lambda _, target: Target.from_json(target))

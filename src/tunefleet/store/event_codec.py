@@ -89,3 +89,9 @@ def _key(value: dict[str, Any]) -> StageKey:
     kind = value["kind"]
     of = StageKind if kind in tuple(StageKind) else StepKind
     return StageKey(value["job_id"], value["task_id"], value["iteration"], of(kind))
+
+
+# As in `codec`: before there are threads. Those with the key of a stage are decoded otherwise.
+for _known in _KINDS.values():
+    if _known is not StageCommitted and "key" not in _known.__dataclass_fields__:
+        msgspec.json.Decoder(_known)

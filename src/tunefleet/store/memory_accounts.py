@@ -136,6 +136,10 @@ class MemoryHoldings:
                 known = self._answers[tenant, key]
                 self._answers[tenant, key] = replace(known, answer=deepcopy(answer))
 
-    def forget_requests(self, before: float) -> None:
+    def forget_requests(self, before: float, *, unanswered: bool = False) -> None:
         with self._state.verb():
-            self._answers = {k: a for k, a in self._answers.items() if a.at >= before}
+            self._answers = {
+                key: answer
+                for key, answer in self._answers.items()
+                if answer.at >= before or (unanswered and answer.answer is not None)
+            }

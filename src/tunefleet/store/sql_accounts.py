@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-import msgspec
 from sqlalchemy import Connection, Row, Table, delete, func, insert, select, update
 
 from tunefleet.core.stage import StageKind
@@ -162,9 +161,10 @@ class SqlHoldings:
             else:
                 connection.execute(update(answers).where(*own).values(answer=answer))
 
-    def forget_requests(self, before: float) -> None:
+    def forget_requests(self, before: float, *, unanswered: bool = False) -> None:
+        gone = [answers.c.at < before, *[answers.c.answer == None] * unanswered]  # noqa: E711
         with self._database.writing() as connection:
-            connection.execute(delete(answers).where(answers.c.at < before))
+            connection.execute(delete(answers).where(*gone))
 
 
 def _has(connection: Connection, table: Table, tenant: str, digest: str) -> bool:
@@ -173,7 +173,7 @@ def _has(connection: Connection, table: Table, tenant: str, digest: str) -> bool
 
 
 def _user(row: Row[Any]) -> User:
-    quota = msgspec.convert(row.quota, Quota)
+    quota = Quota(**row.quota)
     return User(row.name, bool(row.admin), row.created_at, bool(row.disabled), quota)
 
 

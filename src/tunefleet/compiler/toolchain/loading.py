@@ -10,6 +10,7 @@ import types
 import warnings
 from functools import lru_cache
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from tunefleet.artifacts.runtime import (
@@ -28,6 +29,8 @@ from tunefleet.system.packages import require
 MEASURE_VERSION = 6
 
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
+#: What is registered with TVM may be registered once.
+_LOADING = RLock()
 
 
 def _stub_tensor_intrinsics() -> None:
@@ -45,12 +48,17 @@ def _stub_tensor_intrinsics() -> None:
     sys.modules[_INTRINSICS] = stub
 
 
-@lru_cache(maxsize=1)
 def load_tvm() -> Any:
-    """The tvm module, imported once per process.
+    """The tvm module, imported once per process, also where several threads ask at once.
 
     Raises SetupError if it is missing, does not load, or has an ffi of the wrong version.
     """
+    with _LOADING:
+        return _loaded()
+
+
+@lru_cache(maxsize=1)
+def _loaded() -> Any:
     check_versions()
     # TVM logs to stderr from C++; users of tunefleet only need errors.
     os.environ.setdefault("TVM_LOG_DEBUG", "")
@@ -67,7 +75,9 @@ def load_tvm() -> Any:
     return tvm
 
 
+@lru_cache(maxsize=1)
 def toolchain_identity() -> ToolchainIdentity:
+    """Of this process: what is installed is looked up once."""
     tvm = load_tvm()
     versions = installed_versions()
     return ToolchainIdentity(
