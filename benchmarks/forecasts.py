@@ -50,6 +50,8 @@ from tunefleet.learning.forecasting import Pair as Known
 MOMENTS = (0.1, 0.2, 1 / 3, 0.5, 0.7)
 REACHES = (0.25, 0.5, 1.0)
 THIRD = MOMENTS[2]
+#: Of the searches of a home, whose tasks are all measured late.
+LATER = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 TARGETS = (0.8, 0.9, 1.0, 1.1)
 #: Of a judgement: false alarms at most.
 FALSE = 0.05
@@ -87,19 +89,20 @@ class Bench:
     searches: Sequence[RecordedSearch]
     networks: Sequence[str]
     pairs: Sequence[Pair]
+    moments: Sequence[float] = MOMENTS
 
     @classmethod
-    def of(cls, recorded: Sequence[RecordedSearch]) -> Bench:
+    def of(cls, recorded: Sequence[RecordedSearch], moments: Sequence[float] = MOMENTS) -> Bench:
         curves = Curves.of((s.origin, task) for s in recorded for task in s.tasks)
         networks = sorted({s.network for s in recorded})
         owners = np.array([networks.index(origin.network) for origin in curves.origins])
         pairs = [
             pair
             for number, search in enumerate(recorded)
-            for moment in MOMENTS
+            for moment in moments
             for pair in _pairs(number, search, moment, curves, owners, networks)
         ]
-        return cls(recorded, networks, pairs)
+        return cls(recorded, networks, pairs, moments)
 
     def column(self, name: str) -> NDArray[Any]:
         return np.array([getattr(pair, name) for pair in self.pairs])
@@ -188,7 +191,7 @@ def mean_curve(bench: Bench, held: int) -> list[Signs]:
     network, seen = bench.column("network"), bench.column("seen")
     moment, part = bench.column("moment"), bench.column("part")
     points = np.zeros(len(bench.pairs))
-    for at in MOMENTS:
+    for at in bench.moments:
         for to in REACHES:
             alike = (moment == at) & (part == to)
             for own in range(len(bench.networks)):
@@ -304,7 +307,7 @@ def times(bench: Bench, points: Points) -> list[dict[str, Any]]:
     rows = []
     everything = distributions(bench, points, np.full(len(bench.pairs), True))
     for search, recorded in enumerate(bench.searches):
-        for moment in MOMENTS:
+        for moment in bench.moments:
             own = [
                 (place, bench.pairs[place])
                 for place in everything
@@ -349,13 +352,14 @@ def main(options: argparse.Namespace) -> int:
     if options.home is None:
         common.need_data()
     recorded = searches() if options.home is None else searches_of(options.home)
+    moments = MOMENTS if options.home is None else LATER
     if options.ship is not None:
-        return ship(options.ship, recorded)
+        return ship(options.ship, Bench.of(recorded, moments))
     if options.quick:
         recorded = recorded[:: max(1, len(recorded) // _QUICK)]
     if not recorded:
         raise common.Skip("no logs of searches in the recorded measurements")
-    bench = Bench.of(recorded)
+    bench = Bench.of(recorded, moments)
     print(f"{len(recorded)} searches of {len(bench.networks)} networks, "
           f"{sum(len(s.order) for s in recorded)} trials")  # fmt: skip
     figures: dict[str, Any] = {"searches": [described(s) for s in recorded]}
@@ -365,8 +369,9 @@ def main(options: argparse.Namespace) -> int:
     for name, rows in every.items():
         own = {each: of_searches(rows, each) for each in ("held", "score", "width", "error")}
         scores = {
-            f"at {at:.0%}": float(np.mean([r["score"] for r in rows if r["moment"] == at]))
-            for at in MOMENTS
+            f"at {at:.0%}": float(np.mean(own_scores))
+            for at in bench.moments
+            if (own_scores := [r["score"] for r in rows if r["moment"] == at])
         }
         table.append({"method": name, **{k: told(v) for k, v in own.items()}, **scores})
         figures[name] = own
@@ -375,16 +380,11 @@ def main(options: argparse.Namespace) -> int:
     print()
     common.table(networks, list(networks[0]))
     figures["networks"] = networks
-    verdicts = {name: judged(bench, METHODS[name]) for name in (OURS, MEAN, NONE)}
-    print()
-    lines = [{"method": name, **alarms(rows)} for name, rows in verdicts.items()]
-    lengths = [float(np.median([len(t.latencies_s) for t in s.tasks])) for s in recorded]
-    long = {number for number, length in enumerate(lengths) if length > _BATCH_OF_ANSOR}
-    later = [row for row in verdicts[OURS] if row["search"] in long]
-    if later:
-        name = f"{OURS}, {len(long)} searches of more than {_BATCH_OF_ANSOR} trials a task"
-        lines.append({"method": name, **alarms(later)})
-    common.table(lines, list(lines[0]))
+    lines: list[dict[str, Any]] = []
+    if options.home is None:
+        lines = judgements(bench)
+        print()
+        common.table(lines, list(lines[0]))
     timed = of_searches(times(bench, nearest), "held")
     print(f"\ntime of a target that is reached, between 10 and 90 %: {told(timed)}")
     figures |= {"unlikely": lines, "time": timed}
@@ -392,10 +392,22 @@ def main(options: argparse.Namespace) -> int:
     return common.finish("forecasts", started, figures, shown, options.json)
 
 
-def ship(path: Path, recorded: Sequence[RecordedSearch]) -> int:
+def judgements(bench: Bench) -> list[dict[str, Any]]:
+    """What is found to be out of reach, by each method; ours also where searches are long."""
+    verdicts = {name: judged(bench, METHODS[name]) for name in (OURS, MEAN, NONE)}
+    lines = [{"method": name, **alarms(rows)} for name, rows in verdicts.items()]
+    lengths = [float(np.median([len(t.latencies_s) for t in s.tasks])) for s in bench.searches]
+    long = {number for number, length in enumerate(lengths) if length > _BATCH_OF_ANSOR}
+    later = [row for row in verdicts[OURS] if row["search"] in long]
+    if later:
+        name = f"{OURS}, {len(long)} searches of more than {_BATCH_OF_ANSOR} trials a task"
+        lines.append({"method": name, **alarms(later)})
+    return lines
+
+
+def ship(path: Path, bench: Bench) -> int:
     """Curves, and forecasts of each search from those of other networks."""
-    bench = Bench.of(recorded)
-    curves = Curves.of((s.origin, task) for s in recorded for task in s.tasks)
+    curves = Curves.of((s.origin, task) for s in bench.searches for task in s.tasks)
     made = Forecaster(curves, calibration(bench, nearest(bench, -1), ()))
     value = {"curves": made.curves.to_json(), "calibration": made.calibration.to_json()}
     text = json.dumps(value, separators=(",", ":"))

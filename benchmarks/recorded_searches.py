@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from common import DATA
 from recorded_devices import CPU, GPU
 from tunefleet.core.forecast import TaskCurve
-from tunefleet.core.job import Job, JobKind
+from tunefleet.core.job import Job, JobKind, JobState
 from tunefleet.core.stage import BuildResult, ProfileResult
 from tunefleet.dataset import codecs
 from tunefleet.dataset.flops import flops_by_workload
@@ -103,10 +103,11 @@ def searches() -> list[RecordedSearch]:
 
 
 def searches_of(home: Path) -> list[RecordedSearch]:
-    """Those of tunefleet itself: of the jobs of a home, in the order of their trials."""
+    """Those of tunefleet itself: of the jobs of a home that ended, in the order of their trials."""
     store = open_store(home)
     try:
-        jobs = [job for job in each_job(store.jobs) if job.spec.kind is JobKind.TUNE]
+        ended = each_job(store.jobs, state=JobState.SUCCEEDED)
+        jobs = [job for job in ended if job.spec.kind is JobKind.TUNE]
         found = [_of_job(store, job) for job in reversed(jobs)]
         return [search for search in found if search is not None]
     finally:

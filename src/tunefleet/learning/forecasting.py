@@ -208,7 +208,7 @@ class Forecaster:
 
     @classmethod
     def shipped(cls) -> Forecaster:
-        """Made of recorded searches by benchmarks/forecasts.py; for a home without searches."""
+        """Of the searches that datasets/README.md names; for a home without any."""
         value = json.loads(_SHIPPED.read_text(encoding="utf-8"))
         return cls(Curves.from_json(value["curves"]), Calibration.from_json(value["calibration"]))
 
