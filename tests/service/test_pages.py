@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ pytest.importorskip(
 from tunefleet.core.coordination import Claim, Holder
 from tunefleet.core.events import Forecasted, LaneUpdated, Note, SearchEnded, StageCommitted
 from tunefleet.core.forecast import Quantiles, SearchForecast, SearchOutcome
-from tunefleet.core.job import JobState
-from tunefleet.core.result import Baseline, ResultNetwork, RunResult, TaskResult
+from tunefleet.core.job import JobKind, JobState
+from tunefleet.core.result import Baseline, Evaluation, ResultNetwork, RunResult, TaskResult
 from tunefleet.core.stage import StageKey, StageKind, StageRun, UpdateResult
 from tunefleet.core.statistics import Interval
 from tunefleet.core.task import Task, WeightedTask
@@ -194,6 +195,33 @@ def test_a_page_of_a_job_says_what_it_reached(world: World) -> None:
     assert "Ask again" in text
     assert ">Pause<" not in text
     assert "data-events" not in text
+
+
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED])
+def test_a_page_of_a_job_that_delivers_nothing_says_why(world: World, state: JobState) -> None:
+    ann = world.user("ann")
+    job_id = create(world, ann)
+    world.store.jobs.finish(job_id, state, {"stopped": "its import failed"})
+    for place in (f"/jobs/{job_id}", "/jobs"):
+        text = world.client.get(place, headers=ann).text
+        assert "its import failed" in text, place
+        assert f">{state}<" in text, place
+
+
+def test_a_page_of_an_evaluation_has_its_figures(world: World) -> None:
+    ann = world.user("ann")
+    tuned = world.store.jobs.get(create(world, ann))
+    world.store.jobs.finish(tuned.job_id, JobState.CANCELLED, {})
+    spec = replace(tuned.spec, kind=JobKind.EVALUATE)
+    job_id = world.store.jobs.open(spec, job_id="e" * 32, now=1e9).job_id
+    running = world.client.get(f"/jobs/{job_id}", headers=ann)
+    assert (running.status_code, "Beside its source" in running.text) == (200, False)
+    two = Interval(median=2.0, low=1.9, high=2.1)
+    figures = Evaluation(artifact="0" * 32, tuned_ms=two)
+    world.store.jobs.finish(job_id, JobState.SUCCEEDED, figures.to_dict())
+    text = world.client.get(f"/jobs/{job_id}", headers=ann).text
+    assert "evaluate eeeeeeee" in text
+    assert "2.00 ms (1.90 to 2.10)" in text
 
 
 def test_two_to_four_jobs_stand_side_by_side(world: World) -> None:

@@ -161,7 +161,9 @@ def _result(view: JobView) -> RunResult | Evaluation | None:
 def _shapes(result: RunResult | Evaluation | None) -> Sequence[MeasuredShape]:
     if result is None:
         return ()
-    return result.measured_shapes if isinstance(result, RunResult) else result.shapes or (result,)
+    if isinstance(result, RunResult):
+        return result.measured_shapes
+    return [shape for shape in result.shapes or (result,) if shape.tuned_ms is not None]
 
 
 def _task_rows(
