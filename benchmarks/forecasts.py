@@ -424,7 +424,7 @@ def told(value: dict[str, float]) -> str:
 def described(search: RecordedSearch) -> dict[str, Any]:
     return {"search": search.name, "network": search.network, "device": search.origin.device,
             "method": search.origin.method, "tasks": len(search.tasks), "trials": len(search.order),
-            "own order": search.in_own_order}  # fmt: skip
+            "own order": search.in_own_order, "files": list(search.files)}  # fmt: skip
 
 
 def by_network(bench: Bench, every: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -58,13 +58,13 @@ _BATCH = 16
 
 @dataclass(frozen=True)
 class RecordedSearch:
-    """`order` has the task of each trial, `seconds` what each took to build and run."""
+    """`order` has the task of each trial, `best_s` the best latency of each task after its trials;
+    `in_own_order`: as they were measured."""
 
     name: str
     origin: SearchOrigin
     tasks: tuple[TaskCurve, ...]
     order: NDArray[np.int64]
-    seconds: NDArray[np.float64]
     files: tuple[str, ...]
     in_own_order: bool
     best_s: tuple[NDArray[np.float64], ...]
@@ -118,7 +118,6 @@ def _of_job(store: Store, job: Job) -> RecordedSearch | None:
     tasks = store.records.curves(job.job_id)
     places = {task.task_id: number for number, task in enumerate(tasks)}
     order: list[int] = []
-    seconds: list[float] = []
     for run in store.work.stages(job.job_id):
         trials = 0
         if isinstance(run.result, BuildResult):
@@ -126,14 +125,12 @@ def _of_job(store: Store, job: Job) -> RecordedSearch | None:
         elif isinstance(run.result, ProfileResult):
             trials = len(run.result.measured) + len(run.result.failed)
         order += [places[run.key.task_id]] * trials if trials else []
-        seconds += [run.seconds / max(1, trials)] * trials
     kept = [n for n, task in enumerate(tasks) if any(task.latencies_s)]
     if len(kept) < len(tasks) or not tasks:
         return None
     best = tuple(_best(task) for task in tasks)
     origin = SearchOrigin(job.spec.network.name, device_class(job), METHOD)
-    numbers = np.array(order), np.array(seconds)
-    return RecordedSearch(job.job_id[:8], origin, tuple(tasks), *numbers, (), True, best)
+    return RecordedSearch(job.job_id[:8], origin, tuple(tasks), np.array(order), (), True, best)
 
 
 def _best(task: TaskCurve) -> NDArray[np.float64]:
@@ -171,14 +168,12 @@ def _method(name: Path) -> str:
 def _search(name: str, origin: SearchOrigin, paths: Sequence[Path]) -> Iterator[RecordedSearch]:
     tasks: list[TaskCurve] = []
     order: list[NDArray[np.int64]] = []
-    seconds: list[NDArray[np.float64]] = []
     for path in paths:
         batches = list(codecs.read(path))
         if not batches:
             continue
         table = pa.Table.from_batches(batches).unify_dictionaries()
         rows, flops = Rows.of(table), flops_by_workload(batches)
-        took = np.nan_to_num(table.column("all_cost_s").to_numpy(zero_copy_only=False))
         format = str(table.column("format")[0].as_py())
         kept = [t for t in range(int(rows.task.max()) + 1) if rows.valid[rows.task == t].any()]
         new = np.full(int(rows.task.max()) + 1, -1)
@@ -194,18 +189,16 @@ def _search(name: str, origin: SearchOrigin, paths: Sequence[Path]) -> Iterator[
             tasks.append(TaskCurve(workload, kind, count, 1, tuple(latencies)))
         placed = new[rows.task]
         order.append(placed[placed >= 0])
-        seconds.append(took[placed >= 0])
     lengths = [len(task.latencies_s) for task in tasks]
     if sum(lengths) < _LEAST or np.median(lengths) < _LEAST_EACH:
         return
     best = tuple(_best(task) for task in tasks)
-    joined, took = np.concatenate(order), np.concatenate(seconds)
+    joined = np.concatenate(order)
     in_own_order = len(paths) == 1 and _all_measured(joined, best)
     if not in_own_order:
-        places = _in_turn(joined, len(tasks))
-        joined, took = joined[places], took[places]
+        joined = joined[_in_turn(joined, len(tasks))]
     files = tuple(str(path.relative_to(DATA)) for path in paths)
-    yield RecordedSearch(name, origin, tuple(tasks), joined, took, files, in_own_order, best)
+    yield RecordedSearch(name, origin, tuple(tasks), joined, files, in_own_order, best)
 
 
 def _all_measured(order: NDArray[np.int64], best: Sequence[NDArray[np.float64]]) -> bool:

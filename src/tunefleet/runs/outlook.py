@@ -208,9 +208,10 @@ def kept_forecasts(
 def unlikely(forecast: SearchForecast) -> str:
     """That a target will hardly be reached, with the best so far."""
     at_end, probability = forecast.latency_s, forecast.probability or 0.0
+    likely = f"{100 * probability:.0f} %" if probability >= 0.01 else "under 1 %"
     p10, p50, p90 = (1e3 * (each or 0.0) for each in (at_end.p10, at_end.p50, at_end.p90))
     return (
-        f"forecast: what is agreed is not likely to be reached (probability {probability:.0%}); "
+        f"forecast: what is agreed is not likely to be reached ({likely}); "
         f"its tasks may take {1e3 * (forecast.target_s or 0.0):.3g} ms together, and take "
         f"{1e3 * forecast.now_s:.3g} ms so far, {p50:.3g} ms ({p10:.3g}-{p90:.3g}) at the end of "
         "the budget; the search goes on"
