@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -74,21 +73,19 @@ def test_a_parser_that_hangs_is_ended(read):
 
 def test_a_parser_ends_with_whoever_reads(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    does = "print(os.getpid(), file=open('pid', 'w'))\n    time.sleep(600)"
+    does = "stream.write(b' %d\\n' % os.getpid())\n    stream.flush()\n    time.sleep(600)"
+    pids: list[int] = []
     (tmp_path / "a_parser.py").write_text(_PARSER.format(does=does))
-    monkeypatch.chdir(tmp_path)
 
     def read_until_it_sleeps():
         with parsed("a_parser", [], what="", size=0, cure="") as stream:
-            stream.read(4)
-            while not Path("pid").exists() or not Path("pid").read_text(encoding="utf-8").strip():
-                time.sleep(0.01)
+            pids.append(int(stream.readline().split()[-1]))
             raise KeyError
 
     with pytest.raises(KeyError):
         read_until_it_sleeps()
     with pytest.raises(ProcessLookupError):
-        os.kill(int(Path("pid").read_text(encoding="utf-8")), 0)
+        os.kill(pids[0], 0)
 
 
 _LIMITED = """

@@ -6,6 +6,9 @@ import ctypes
 import errno
 import os
 import signal
+import socket
+import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.errors import InputError, InternalError, JobError, SetupError
 from tunefleet.system.progress import working_on
+from tunefleet.system.sandbox import Sandbox, sandbox_support
 from tunefleet.workers import apart
 from tunefleet.workers.apart import call_apart
 
@@ -66,6 +70,58 @@ def _go_on() -> str:
     return "done"
 
 
+class _Trap:
+    """Pickle calls what it names."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, (f"touch {self.path}",)
+
+
+def _answer_with_a_trap(path: Path) -> object:
+    return _Trap(path)
+
+
+def _fail_with_a_trap(path: Path) -> None:
+    error = InputError("x.onnx is wrong", cure="correct it")
+    error.args = ("x", _Trap(path))
+    error.__dict__["trap"] = _Trap(path)
+    raise error
+
+
+def _connect(port: int) -> None:
+    socket.create_connection(("127.0.0.1", port))
+
+
+def _start() -> None:
+    subprocess.run(["/bin/true"], check=True)
+
+
+def _read_in_a_thread(path: Path) -> str:
+    read: list[str] = []
+    thread = threading.Thread(target=lambda: read.append(_attempt(path)))
+    thread.start()
+    thread.join()
+    return read[0]
+
+
+def _attempt(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        return type(error).__name__
+
+
+def _write(path: Path) -> None:
+    path.write_text("x", encoding="utf-8")
+
+
+def _links(path: Path) -> None:
+    path.symlink_to("/etc/passwd")
+
+
 def _refuse() -> None:
     raise InputError("x.onnx is wrong", cure="correct it")
 
@@ -89,9 +145,42 @@ def test_it_runs_elsewhere_with_the_same_paths(
 ) -> None:
     (tmp_path / "text").write_text("found")
     monkeypatch.chdir(tmp_path)
-    pid, text = call_apart("it failed", _where, Path("text"))
+    sandbox = Sandbox((tmp_path / "text",))
+    pid, text = call_apart("it failed", _where, Path("text"), sandbox=sandbox)
     assert text == "found"
     assert pid != os.getpid()
+
+
+@pytest.mark.skipif(not sandbox_support().is_whole, reason="this kernel confines no process")
+def test_it_reaches_what_it_is_given_alone(tmp_path: Path) -> None:
+    secret, made = tmp_path / "secret", tmp_path / "made"
+    secret.write_text("secret", encoding="utf-8")
+    made.mkdir()
+    sandbox = Sandbox(writes=(made,))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        refused: list[tuple[Callable[..., object], object]] = [
+            (_where, secret),
+            (_write, secret),
+            (_write, tmp_path / "new"),
+            (_links, made / "link"),
+            (_connect, server.getsockname()[1]),
+        ]
+        for function, argument in refused:
+            with pytest.raises(SetupError, match="ermi"):
+                call_apart("it failed", function, argument, sandbox=sandbox)
+    with pytest.raises(SetupError, match="ermi"):
+        call_apart("it failed", _start, sandbox=sandbox)
+    assert call_apart("it failed", _read_in_a_thread, secret) == "PermissionError"
+    call_apart("it failed", _write, made / "new", sandbox=sandbox)
+    assert [path.name for path in made.iterdir()] == ["new"]
+    assert secret.read_text(encoding="utf-8") == "secret"
+
+
+@pytest.mark.parametrize("function", [_answer_with_a_trap, _fail_with_a_trap])
+def test_an_answer_is_data(function: Callable[[Path], object], tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="it failed: every worker died"):
+        call_apart("it failed", function, tmp_path / "canary")
+    assert not (tmp_path / "canary").exists()
 
 
 def test_what_nobody_thought_of_in_tvm_is_told_as_its_refusal() -> None:

@@ -23,6 +23,7 @@ from tunefleet.hardware import nvml
 from tunefleet.hardware.gpu import gpus
 from tunefleet.hardware.processor import X86_FEATURES, cpu_info, device_identity
 from tunefleet.system.files import check_runs_code
+from tunefleet.system.sandbox import sandbox_support
 from tunefleet.system.scratch import scratch_folder
 
 CheckJson = dict[str, Any]
@@ -231,6 +232,17 @@ def _memory() -> CheckJson:
     return _fine(f"{gib} GiB")
 
 
+def _sandbox() -> CheckJson:
+    support = sandbox_support()
+    if not support.lack:
+        return _fine(f"{support}: whoever reads a network reaches its files alone")
+    return _warning(
+        f"{support}; while a process reads a network, {support.lack}",
+        "for networks of strangers use a kernel with Landlock and seccomp (Linux 6.12 with "
+        "`landlock` in /sys/kernel/security/lsm), or a container that allows their calls",
+    )
+
+
 def _scratch() -> CheckJson:
     path = Path(tempfile.gettempdir())
     free = shutil.disk_usage(path).free / 2**30
@@ -256,6 +268,7 @@ def _checks(choice: LayoutChoice, home: Path) -> dict[str, Callable[[], CheckJso
         "threads": partial(_threads, choice.threads),
         "memory": _memory,
         "scratch disk": _scratch,
+        "sandbox": _sandbox,
         "gpu": _gpus,
         "load": _load,
         "peak": partial(_peak, choice.threads),

@@ -28,9 +28,7 @@ def list_tasks(
         "network": tasked.info.name,
         "target": str(target),
         "inputs": [[str(t) for t in s.inputs] for s in tasked.info.signatures],
-        "notes": list(
-            dict.fromkeys(n for each in tasked.variants for n in (*each.notes, *each.warnings))
-        ),
+        "notes": list(dict.fromkeys((*tasked.notes, *tasked.warnings))),
         "outside": to_json(outside(tasked, {})),
         "tasks": [
             {

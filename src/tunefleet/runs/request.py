@@ -223,15 +223,23 @@ def _kept(path: str, files: Mapping[str, tuple[Path, str]], context: BenchmarkCo
 
 
 def _quantised(text: str, context: BenchmarkContext, calibrate: str | Path | None) -> str:
-    from tunefleet.compiler.frontends.spec import in_floats
-    from tunefleet.compiler.quantize import quantized_file
+    from tunefleet.compiler.frontends.spec import in_floats, network_places
+    from tunefleet.compiler.quantize import drafted, quantized_file
+    from tunefleet.system.sandbox import Sandbox
     from tunefleet.workers.apart import call_apart
 
     data = None if calibrate is None else Path(calibrate).resolve()
     folder = context.created(Home(context.home).quantized)
     plain = in_floats(text)
-    # It keeps the outputs of all layers for each sample: the network's size says nothing of it.
-    return str(call_apart(f"quantising {plain}", quantized_file, plain, data, folder))
+    reads = (*network_places(plain), folder, *([] if data is None else [data]))
+
+    def apart(spec: str, data: Path | None, folder: Path, draft: Path) -> str:
+        # It keeps the outputs of all layers for each sample: the network's size says nothing of it.
+        sandbox = Sandbox(reads, (draft,))
+        what = f"quantising {spec}"
+        return call_apart(what, drafted, spec, data, folder, draft, sandbox=sandbox)
+
+    return str(quantized_file(plain, data, folder, apart))
 
 
 def job_spec(context: BenchmarkContext, source: NetworkSource, request: SearchRequest) -> JobSpec:

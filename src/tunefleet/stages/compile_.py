@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tunefleet.artifacts.segments import FOLDER
 from tunefleet.artifacts.weights import weights_path
+from tunefleet.compiler.toolchain.linking import tools_of
 from tunefleet.core.known import traces_of
 from tunefleet.core.step import Compiled, Remark
 from tunefleet.core.target import CudaTarget, Target
@@ -17,6 +18,7 @@ from tunefleet.stages.importing import compile_to
 from tunefleet.stages.known import programs_of
 from tunefleet.stages.place import StepRequest, Workplace
 from tunefleet.stages.prepared import prepared_of
+from tunefleet.system.sandbox import Sandbox
 from tunefleet.workers.apart import call_apart
 
 _FOLDER, MODULE, GRAPHS = "module", "tuned.so", "graphs.so"
@@ -46,6 +48,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Compiled, tuple[Remark,
             traces,
             cores=place.machine.layout.host_cores,
             network_bytes=prepared.imported.footprint.weights,
+            sandbox=Sandbox((prepared.folder,), (folder,), tools_of(request.preparation.target)),
         )
         if (prepared.folder / FOLDER).is_dir():
             # Read only, and as large as what stays in the source framework.

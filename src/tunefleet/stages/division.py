@@ -10,11 +10,20 @@ from tunefleet.artifacts.arrays import save_arrays
 from tunefleet.artifacts.weights import weights_path
 from tunefleet.compiler.frontends import network_bytes, network_name
 from tunefleet.compiler.frontends.spec import named_as_given
+from tunefleet.compiler.toolchain.linking import tools_of
 from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
 from tunefleet.core.placement import Dataflow, Part
 from tunefleet.core.target import Target
 from tunefleet.core.task import WeightedTask
-from tunefleet.stages.importing import EXAMPLES, PLAIN, PROGRAM, compile_to, import_network
+from tunefleet.stages.importing import (
+    EXAMPLES,
+    PLAIN,
+    PROGRAM,
+    compile_to,
+    import_network,
+    import_sandbox,
+)
+from tunefleet.system.sandbox import Sandbox
 from tunefleet.workers.apart import call_apart
 
 
@@ -41,7 +50,18 @@ class DivisibleNetwork:
         what = f"{self.name}: compiling its parts failed"
         size = weights_path(self.folder / PLAIN).stat().st_size
         call_apart(
-            what, compile_parts, self.folder, target, dict(traces), list(parts), network_bytes=size
+            what,
+            compile_parts,
+            self.folder,
+            target,
+            dict(traces),
+            list(parts),
+            network_bytes=size,
+            sandbox=Sandbox(
+                (self.folder,),
+                tuple({path.parent: None for _, path in parts}),
+                tools_of(target),
+            ),
         )
 
 
@@ -55,7 +75,16 @@ def divisible_network(
     what = f"{network_name(spec)}: its import failed"
     size = network_bytes(spec)
     with named_as_given():
-        return call_apart(what, import_divisible, spec, target, folder, options, network_bytes=size)
+        return call_apart(
+            what,
+            import_divisible,
+            spec,
+            target,
+            folder,
+            options,
+            network_bytes=size,
+            sandbox=import_sandbox(spec, folder, options),
+        )
 
 
 def import_divisible(

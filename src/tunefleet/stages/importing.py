@@ -16,14 +16,16 @@ from tunefleet.compiler.frontends import (
     load_networks,
     network_bytes,
     network_name,
+    network_places,
     temporary_folder,
     wanted_precision,
 )
-from tunefleet.compiler.frontends.spec import named_as_given
+from tunefleet.compiler.frontends.spec import is_zoo, named_as_given
 from tunefleet.compiler.graph.footprint import footprint, segment_copies
+from tunefleet.compiler.toolchain.linking import tools_of
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.ids import digest
-from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
+from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions, NetworkSource
 from tunefleet.core.network import (
     SEGMENT_PREFIX,
     Footprint,
@@ -38,7 +40,9 @@ from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.step import Imported, Remark, SegmentInfo, SplitTasks
 from tunefleet.core.target import CudaTarget, Target
 from tunefleet.core.task import WeightedTask
+from tunefleet.errors import InternalError
 from tunefleet.stages.place import StepRequest, Workplace, source_here
+from tunefleet.system.sandbox import Sandbox
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.workers.apart import call_apart
 from tunefleet.workers.memory import check_fits, give_back, machine_memory
@@ -63,9 +67,10 @@ PROGRAM, PLAIN, UNTUNED = "program.json", "plain.so", "untuned.so"
 class TaskedNetwork:
     """A network after the graph pipeline: one module for all its shapes, split into tasks.
 
-    `variants` are its imports, one for each signature of `info`, without their modules. `module`
-    is None outside of the process that imported it. `float_type` is the one of fewest digits that
-    it computes in. `copies` as in `Imported`.
+    `variants` are its imports, one for each signature of `info`, without their modules; they and
+    `module` do not leave the process that imported it. `segments` is what stays in the source
+    framework, at the first of its shapes. `float_type` is the one of fewest digits that it computes
+    in. `notes`, `warnings` as in `ImportedNetwork`, `copies` as in `Imported`.
     """
 
     info: NetworkInfo
@@ -76,17 +81,13 @@ class TaskedNetwork:
     float_type: str
     precision: str = FLOAT32
     copies: SegmentCopies | None = None
+    segments: tuple[SegmentInfo, ...] = ()
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def flops(self) -> float:
         return sum(weighted.total_flops for weighted in self.tasks)
-
-    @property
-    def segments(self) -> tuple[SegmentInfo, ...]:
-        """What stays in the source framework, at the first of its shapes."""
-        return tuple(
-            SegmentInfo(s.nodes, s.reason, s.framework, s.flops) for s in self.variants[0].segments
-        )
 
 
 def outside(network: TaskedNetwork | Imported, kernels: Mapping[str, float]) -> Outside | None:
@@ -152,7 +153,19 @@ def import_network(
         info = replace(info, name=f"{info.name}-{precision}")
     size = footprint(module)
     copies = segment_copies(module["main"]) if isinstance(target, CudaTarget) else None
-    return TaskedNetwork(info, tuple(variants), module, tasks, size, float_type, precision, copies)
+    return TaskedNetwork(
+        info,
+        tuple(variants),
+        module,
+        tasks,
+        size,
+        float_type,
+        precision,
+        copies,
+        tuple(SegmentInfo(s.nodes, s.reason, s.framework, s.flops) for s in variants[0].segments),
+        tuple(dict.fromkeys(note for each in variants for note in each.notes)),
+        tuple(dict.fromkeys(warning for each in variants for warning in each.warnings)),
+    )
 
 
 def _info(variants: Sequence[ImportedNetwork]) -> NetworkInfo:
@@ -213,8 +226,19 @@ def prepare_network(tasked: TaskedNetwork, target: Target, folder: Path) -> bool
 
 
 def tasks_of(spec: str, target: Target, folder: Path, options: ImportOptions) -> TaskedNetwork:
-    """What of a network travels between processes: all but its module."""
-    return replace(import_network(spec, target, folder, options), module=None)
+    """What of a network travels between processes: all but its module and its imports."""
+    return replace(import_network(spec, target, folder, options), module=None, variants=())
+
+
+def import_sandbox(
+    spec: str,
+    folder: Path,
+    options: ImportOptions = DEFAULT_IMPORT,
+    programs: tuple[Path, ...] = (),
+) -> Sandbox:
+    """What the import of a network reaches: its files, and `folder`, which it writes."""
+    given = (Path(file.path) for file in options.inputs)
+    return Sandbox((*network_places(spec), *given), (folder,), programs)
 
 
 def import_and_prepare(spec: str, target: Target, folder: Path, options: ImportOptions) -> _Outcome:
@@ -245,10 +269,8 @@ def import_and_prepare(spec: str, target: Target, folder: Path, options: ImportO
 
 
 def _remarks(tasked: TaskedNetwork, target: Target) -> tuple[Remark, ...]:
-    notes = [note for v in tasked.variants for note in v.notes]
-    warnings = [warning for v in tasked.variants for warning in v.warnings]
-    found = [Remark(text) for text in [*notes, *_on_precision(tasked, target)]]
-    found += [Remark(text, warning=True) for text in warnings]
+    found = [Remark(text) for text in [*tasked.notes, *_on_precision(tasked, target)]]
+    found += [Remark(text, warning=True) for text in tasked.warnings]
     return tuple(dict.fromkeys(found))
 
 
@@ -286,7 +308,14 @@ def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark,
             source.options,
             cores=place.machine.layout.host_cores,
             network_bytes=size,
+            sandbox=import_sandbox(
+                source.spec,
+                Path(draft),
+                source.options,
+                tools_of(request.preparation.target),
+            ),
         )
+        _check_references(outcome.references, source)
         module = objects.put(Path(draft, MODULE))
         examples = objects.put(Path(draft, EXAMPLES))
     imported = Imported(
@@ -307,6 +336,17 @@ def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark,
     return imported, outcome.remarks
 
 
+def _check_references(references: Sequence[Mapping[str, Any]], source: NetworkSource) -> None:
+    """The source framework is opened outside of the sandbox, which says how: it must not name
+    another file, nor trust this one. Raises InternalError."""
+    own = Path(source.spec).absolute()
+    for reference in references:
+        named = (Path(reference[key]).absolute() for key in ("path", "spec") if key in reference)
+        others = [path for path in named if path != own and not is_zoo(source.spec)]
+        if others or (reference.get("trust") and not source.options.trust):
+            raise InternalError(f"{source.name}: its import names what it was not given")
+
+
 def run_split(place: Workplace, request: StepRequest) -> tuple[SplitTasks, tuple[Remark, ...]]:
     """The split step: the tasks of a network, and nothing else of it."""
     source = source_here(place.home, request.preparation.source)
@@ -324,7 +364,10 @@ def tasked_network(
     name, size = network_name(spec), network_bytes(spec)
     check_space(name, folder, _MODULES * size)
     what = f"{name}: its import failed"
-    return call_apart(what, tasks_of, spec, target, folder, options, network_bytes=size)
+    sandbox = import_sandbox(spec, folder, options)
+    return call_apart(
+        what, tasks_of, spec, target, folder, options, network_bytes=size, sandbox=sandbox
+    )
 
 
 @named_as_given()
@@ -335,7 +378,15 @@ def source_networks(
     of its own."""
     what = f"{network_name(spec)}: its import failed"
     size = network_bytes(spec)
-    return call_apart(what, references_of, spec, folder, list(requests), network_bytes=size)
+    return call_apart(
+        what,
+        references_of,
+        spec,
+        folder,
+        list(requests),
+        network_bytes=size,
+        sandbox=import_sandbox(spec, folder),
+    )
 
 
 def references_of(

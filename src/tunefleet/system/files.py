@@ -14,6 +14,8 @@ from tunefleet.errors import InputError, SetupError
 
 #: What archives may unpack to: any of them, and for each of its bytes. Weights hardly shrink.
 _UNPACKED_BYTES, _UNPACKED_FACTOR = 256 << 20, 8
+#: Of the list of its files, which is read into memory whole.
+_LIST_BYTES = 4 << 20
 
 #: What `zipfile` raises for a damaged archive: its own error, those of what it unpacks with, and
 #: what comes of places, names and numbers that are none.
@@ -21,6 +23,8 @@ ARCHIVE_ERRORS = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError,
     OverflowError, struct.error,
 )  # fmt: skip
+#: Fields of the end of an archive, as `zipfile` has them.
+_LIST_COUNT, _LIST_SIZE = zipfile._ECD_ENTRIES_TOTAL, zipfile._ECD_SIZE  # type: ignore[attr-defined]
 
 
 def check_runs_code(folder: Path, cure: str) -> None:
@@ -64,9 +68,17 @@ def read_small(path: Path, most_bytes: int) -> bytes:
 
 
 def check_archive(path: Path) -> None:
-    """Raises InputError for a zip archive that unpacks to far more than it is. What is no archive
-    is left to whoever opens it."""
+    """Raises InputError for a zip archive that unpacks to far more than it is, or lists more files
+    than a network has. What is no archive is left to whoever opens it."""
     try:
+        with path.open("rb") as file:
+            # The library's own reading of the end: what it takes for the length of the list.
+            end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
+        if end is not None and end[_LIST_SIZE] > _LIST_BYTES:
+            raise InputError(
+                f"{path} lists {end[_LIST_COUNT]:,} files",
+                cure="take the file that was first written",
+            )
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(member.file_size for member in archive.infolist())
     except ARCHIVE_ERRORS:

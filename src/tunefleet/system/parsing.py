@@ -1,13 +1,15 @@
 """Parsers of strangers' files in processes of their own.
 
 Parsers are large C++ libraries. Where one crashes, hangs or takes all memory, it ends its process
-and no other. (Networks need the compiler as well: `tunefleet.workers.apart`.)
+and no other; what it reaches is its file and its pipe. (Networks need the compiler as well:
+`tunefleet.workers.apart`.)
 """
 
 from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from typing import IO
 
 from tunefleet.errors import InputError, InternalError, TunefleetError, internal
 from tunefleet.system.limits import Limits, limit_process
+from tunefleet.system.sandbox import Sandbox, confine
 
 #: Pipes, libraries and the file itself.
 _FILES = 64
@@ -33,6 +36,7 @@ _CPU_S, _BYTES_PER_S = 20, 1 << 20
 _STREAM_BYTES = 1 << 20
 #: Address space is what is limited: no arenas that are reserved, nor stacks of many threads.
 _SPARING = {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2"}
+_BEGIN = "from tunefleet.system.parsing import begin; begin()"
 #: A parser that has said what is wrong.
 _TOLD = 2
 
@@ -52,8 +56,8 @@ def limits_of(size: int, library_bytes: int = 0) -> Limits:
 def parsed(
     module: str, arguments: Sequence[str], *, what: str, size: int, cure: str
 ) -> Iterator[BufferedReader]:
-    """The stream that a module of ours writes, which is run as a program and calls `parse`; `what`
-    is the file, of `size` bytes, that it reads.
+    """The stream that a module of ours writes, which is run as a program and calls `parse`; the
+    first of its arguments is the file or folder that it reads, of `size` bytes: `what`.
 
     Raises InputError with what it says is wrong, or how it ended, and InternalError for its bugs:
     at the end, or where the stream breaks off.
@@ -62,7 +66,7 @@ def parsed(
     own = {"PYTHONPATH": os.pathsep.join(paths), **_SPARING}
     with tempfile.TemporaryFile() as words:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, str(size), *arguments],
+            [sys.executable, "-P", "-c", _BEGIN, module, str(size), *arguments],
             bufsize=_STREAM_BYTES,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -84,6 +88,15 @@ def parsed(
             process.kill()
             process.wait()
             process.stdout.close()
+
+
+def begin() -> None:
+    """The start of a parser's process: in a sandbox with the file of its arguments, before the
+    libraries are loaded, which may start threads."""
+    del sys.argv[0]
+    module, _, *arguments = sys.argv
+    confine(Sandbox(tuple(map(Path, arguments[:1]))))
+    runpy.run_module(module, run_name="__main__")
 
 
 def parse(function: Callable[[Sequence[str], IO[bytes]], None], library_bytes: int = 0) -> None:

@@ -1,7 +1,8 @@
 """A pool whose calls have time limits by a clock that nobody sets.
 
 Pebble takes the time of day. When that is set forward, or a machine wakes up from sleep, every call
-under way has lasted for hours, and a network is blamed for it.
+under way has lasted for hours, and a network is blamed for it. And what comes back from workers in
+a sandbox is read as data.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from typing import Any
 
 from pebble import ProcessPool
 from pebble.pool.base_pool import Task
-from pebble.pool.process import TaskManager
+from pebble.pool.process import TaskManager, WorkerManager
+
+from tunefleet.workers._received import MOST_BYTES, received
 
 
 class _Tasks(TaskManager):  # type: ignore[misc]
@@ -28,11 +31,23 @@ class _Tasks(TaskManager):  # type: ignore[misc]
         )
 
 
+class _ConfinedWorkers(WorkerManager):  # type: ignore[misc]
+    def create_channels(self) -> None:
+        super().create_channels()
+        answers = self.pool_channel.reader
+        self.pool_channel.recv = lambda: received(answers.recv_bytes(MOST_BYTES))
+
+
 class SteadyPool(ProcessPool):  # type: ignore[misc]
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, confined: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Nothing of pebble takes the clock as a parameter.
+        # Nothing of pebble takes the clock as a parameter, nor how answers are read.
         self._pool_manager.task_manager = _Tasks(self._context.task_queue.task_done)
+        if confined:
+            own = self._pool_manager.worker_manager
+            self._pool_manager.worker_manager = _ConfinedWorkers(
+                own.workers_number, own.worker_parameters, own.mp_context
+            )
 
     def lost(self) -> bool:
         """Whether a thread of a pool that is in use has ended: its calls would not end."""

@@ -23,13 +23,14 @@ T = TypeVar("T")
 class WorkerConfig:
     """`threads`: what kernels in the worker use; `memory_gib`: without a limit where it is
     infinite; `cores`: where it may run (empty: anywhere); `further`: what else it may not take
-    without limit."""
+    without limit. `confined`: it enters a sandbox, and what it answers is not trusted."""
 
     threads: int
     memory_gib: float
     log_path: str
     cores: tuple[int, ...] = ()
     further: Limits = NO_LIMITS
+    confined: bool = False
 
 
 def guarded(function: Callable[..., T], *args: Any) -> T:

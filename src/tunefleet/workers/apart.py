@@ -2,7 +2,8 @@
 
 Importers and compilers are large C++ programs that read what strangers wrote. Where one crashes,
 hangs or takes all memory, it ends its process and no other; Ctrl-C ends it at once; and what it
-took of memory is given back when it is done.
+took of memory is given back when it is done. The process is in a sandbox before it reads the first
+byte of a file.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from tunefleet.errors import (
     judged,
     machine_error,
 )
-from tunefleet.system.limits import Limits
+from tunefleet.system.limits import NO_LIMITS, Limits
 from tunefleet.system.progress import ProgressWatch, report_to
+from tunefleet.system.sandbox import Sandbox, confine
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.workers.memory import gib, machine_memory, worker_bytes
 from tunefleet.workers.pool import CallEnd, CallFailure, WorkerConfig, WorkerPool
@@ -44,6 +46,8 @@ _TASKS, _FILES = 4096, 4096
 #: Of a file that is written, beyond those of the network.
 _FILE_BYTES = 16 << 30
 _LONGEST_LINE = 200
+#: For a call that reads none.
+NO_FILES = Sandbox()
 #: What C++ says of an allocation that failed.
 _OUT_OF_MEMORY = "std::bad_alloc"
 
@@ -54,29 +58,45 @@ def call_apart(
     *args: Any,
     cores: Collection[int] = (),
     network_bytes: int = 0,
+    sandbox: Sandbox = NO_FILES,
+    limits: Limits = NO_LIMITS,
 ) -> T:
     """Call a module-level function in a new worker, which ends with it; paths mean what they mean
     here. Raises its errors of this project's tree, JobError beginning with `what` where the worker
     died, met a limit, made no progress for five minutes or took more than an hour, and
     InternalError for any other error.
 
+    The worker reaches what `sandbox` names, besides Python, libraries and a folder for temporary
+    files. What it returns is made of values of this package (`workers._received`).
+
     The worker may take memory by `network_bytes`, never more than is free; what is free where they
     are 0, as for the zoo and for quantising. Its processes, open files and the length of what it
-    writes are limited so that no file can take all the machine has.
+    writes are limited so that no file can take all the machine has. `limits` are its memory and its
+    processor time, where these are to be others.
     """
     free = machine_memory().available
-    bound = min(free, _most_bytes(network_bytes)) if network_bytes else free
+    most = limits.memory_bytes or (_most_bytes(network_bytes) if network_bytes else free)
+    bound = min(free, most)
     limit = worker_bytes(bound, Footprint(network_bytes))
     with scratch_folder("apart") as folder:
         log, progress = Path(folder, "worker.log"), Path(folder, "progress")
         watch, patience_s = ProgressWatch(progress), _STILL_S + network_bytes / _DISK_BYTES_PER_S
-        further = Limits(tasks=_TASKS, files=_FILES, file_bytes=_FILE_BYTES + 4 * network_bytes)
-        config = WorkerConfig(1, limit / 2**30, str(log), tuple(cores), further)
+        further = Limits(
+            cpu_s=limits.cpu_s,
+            tasks=_TASKS,
+            files=_FILES,
+            file_bytes=_FILE_BYTES + 4 * network_bytes,
+        )
+        # Not where the log is: what is read here it cannot replace by a link.
+        scratch = Path(folder, "scratch")
+        scratch.mkdir()
+        config = WorkerConfig(1, limit / 2**30, str(log), tuple(cores), further, confined=True)
         with WorkerPool(1, config) as pool:
             outcome: T | CallFailure = pool.call(
                 _call,
                 progress,
                 os.getcwd(),
+                (sandbox, scratch),
                 function,
                 args,
                 timeout_s=_TIMEOUT_S,
@@ -98,10 +118,17 @@ def _without_progress(watch: ProgressWatch, patience_s: float) -> str | None:
     return f"no progress in {patience_s:.0f} s" if watch.still_s() > patience_s else None
 
 
-def _call(progress: Path, cwd: str, function: Callable[..., T], args: tuple[Any, ...]) -> T:
+def _call(
+    progress: Path,
+    cwd: str,
+    sandbox: tuple[Sandbox, Path],
+    function: Callable[..., T],
+    args: tuple[Any, ...],
+) -> T:
     keep_output()
     report_to(progress)
     os.chdir(cwd)
+    confine(*sandbox)
     try:
         return function(*args)
     except Exception as error:
@@ -148,6 +175,8 @@ def _out_of_memory(what: str, work: str, bound: int | None) -> JobError:
 
 def _failed(what: str, failure: CallFailure, work: str, last: str) -> JobError:
     at, said = f" at {work}" if work else "", f" ({last})" if last else ""
+    if failure.text.endswith("SIGXCPU"):
+        failure = CallFailure(CallEnd.TIMEOUT, "it takes more processor time than it may")
     if failure.end is CallEnd.TIMEOUT:
         cure = "leave out or replace what it stopped at, and report the network"
     else:

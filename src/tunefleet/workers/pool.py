@@ -133,6 +133,7 @@ class WorkerPool:
             initializer=initialize,
             initargs=(self.config, self._registry.name),
             context=worker_context(),
+            confined=self.config.confined,
         )
 
     def __enter__(self) -> WorkerPool:

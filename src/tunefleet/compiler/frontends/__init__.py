@@ -30,6 +30,7 @@ from tunefleet.compiler.frontends.spec import (
     network_bytes,
     network_digest,
     network_name,
+    network_places,
     source_path,
     wanted_precision,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "network_bytes",
     "network_digest",
     "network_name",
+    "network_places",
     "temporary_folder",
     "wanted_precision",
 ]

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO
 
 from tunefleet.errors import InputError
 from tunefleet.system.parsing import parse
 
 
-def _locations(arguments: Sequence[str], stream: IO[bytes]) -> None:
+def locations(path: Path) -> list[str]:
+    """The names of the files that hold weights of an ONNX file. Raises InputError."""
     try:
         import onnx
         from google.protobuf.message import DecodeError
@@ -21,7 +23,7 @@ def _locations(arguments: Sequence[str], stream: IO[bytes]) -> None:
     except ImportError as error:
         raise InputError(f"the package onnx is missing: {error}") from error
     try:
-        model = onnx.load(arguments[0], load_external_data=False)
+        model = onnx.load(path, load_external_data=False)
         names = {
             entry.value
             for tensor in model.graph.initializer
@@ -30,9 +32,13 @@ def _locations(arguments: Sequence[str], stream: IO[bytes]) -> None:
             if entry.key == "location"
         }
     except (DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{arguments[0]} is not a readable ONNX file") from error
-    stream.write(json.dumps(sorted(names)).encode())
+        raise InputError(f"{path} is not a readable ONNX file") from error
+    return sorted(names)
+
+
+def _tell(arguments: Sequence[str], stream: IO[bytes]) -> None:
+    stream.write(json.dumps(locations(Path(arguments[0]))).encode())
 
 
 if __name__ == "__main__":
-    parse(_locations)
+    parse(_tell)

@@ -20,6 +20,7 @@ from tunefleet.core.target import TENSOR_CORES, CudaTarget, Target
 from tunefleet.errors import InputError, JobError
 from tunefleet.system.files import check_archive, check_regular
 from tunefleet.system.parsing import parsed
+from tunefleet.system.sandbox import is_confined
 from tunefleet.zoo.registry import content_key
 from tunefleet.zoo.spec import PREFIX, ZooSpec
 from tunefleet.zoo.spec import parse as parse_zoo
@@ -35,7 +36,7 @@ CONFIG_FILE = "config.json"
 #: Says the size of images.
 PREPROCESSOR_FILE = "preprocessor_config.json"
 _WEIGHTS_SUFFIX = ".safetensors"
-_FILE_SUFFIXES = frozenset({ONNX_SUFFIX, TORCH_SUFFIX, TFLITE_SUFFIX, KERAS_SUFFIX})
+FILE_SUFFIXES = frozenset({ONNX_SUFFIX, TORCH_SUFFIX, TFLITE_SUFFIX, KERAS_SUFFIX})
 _HDF5_SUFFIXES = frozenset({".h5", ".hdf5"})
 _STATE_SUFFIXES = frozenset({".pt", ".pth", ".bin", ".ckpt", _WEIGHTS_SUFFIX})
 _KINDS = (
@@ -131,7 +132,7 @@ def source_path(spec: str | os.PathLike[str]) -> Path:
                 cure="save the whole model with save_pretrained",
             )
         raise InputError(f"{shown(path)} is a directory, not a network", cure=f"give {_KINDS}")
-    if suffix not in _FILE_SUFFIXES:
+    if suffix not in FILE_SUFFIXES:
         kind = f"the suffix {suffix[:20]!r} is unknown" if suffix else "it has no suffix"
         raise InputError(f"cannot tell what {shown(path)} is: {kind}", cure=f"give {_KINDS}")
     _check_readable(path)
@@ -221,6 +222,15 @@ def network_bytes(spec: str | os.PathLike[str]) -> int:
     )
 
 
+def network_places(spec: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """The files and folders that are read where a network is imported; none for the zoo."""
+    if is_zoo(spec):
+        return ()
+    path = source_path(spec)
+    # A folder has files that are no part of the network, and links to parts that lie elsewhere.
+    return (*([path] if path.is_dir() else []), *network_parts(path))
+
+
 def network_parts(path: Path) -> list[Path]:
     """The files that a network is made of."""
     if is_huggingface(path):
@@ -289,16 +299,28 @@ def _external_data(path: Path) -> list[Path]:
     """The files beside an ONNX file that hold its weights, if there are any."""
     if path.suffix.lower() != ONNX_SUFFIX or not _mentions(path, b"location"):
         return []
-    parser, size = "tunefleet.compiler.frontends.onnx_locations", path.stat().st_size
-    try:
-        with parsed(parser, [str(path)], what=shown(path), size=size, cure="") as stream:
-            names = json.loads(stream.read() or b"[]")
-    except InputError:
-        # Loading the network says what is wrong; the file alone still identifies it.
-        return []
+    (state,) = _states([path])
+    names = _locations(state)
     folder = path.parent.resolve()
     beside = [(folder / name).resolve() for name in names]
     return [file for file in beside if file.is_file() and folder in file.parents]
+
+
+@lru_cache(maxsize=64)
+def _locations(file: _State) -> Sequence[str]:
+    """In which files an ONNX file says that it keeps weights."""
+    path, size, *_ = file
+    try:
+        if is_confined():
+            from tunefleet.compiler.frontends.onnx_locations import locations
+
+            return locations(path)
+        parser = "tunefleet.compiler.frontends.onnx_locations"
+        with parsed(parser, [str(path)], what=shown(path), size=size, cure="") as stream:
+            return list(json.loads(stream.read() or b"[]"))
+    except InputError:
+        # Loading the network says what is wrong; the file alone still identifies it.
+        return []
 
 
 def _mentions(path: Path, text: bytes) -> bool:

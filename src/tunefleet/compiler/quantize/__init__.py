@@ -3,6 +3,6 @@
 Importing this package imports neither TVM nor ONNX Runtime.
 """
 
-from tunefleet.compiler.quantize.files import quantized_file
+from tunefleet.compiler.quantize.files import drafted, quantized_file
 
-__all__ = ["quantized_file"]
+__all__ = ["drafted", "quantized_file"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -25,20 +26,47 @@ from tunefleet.compiler.quantize.calibration import SampleInputs, content_of, sa
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.ids import digest
 from tunefleet.core.precision import INT8, Precision
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, InternalError
 from tunefleet.system.packages import require
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.zoo.spec import ZooSpec
 
 #: The metadata key of a file's precision and losses.
 METADATA = "tunefleet.precision"
+#: A digest and the name of a file.
+_FILE = re.compile(r"[0-9a-f]+/[^/\0]+")
 #: The number of generated samples for a network of the zoo, which has no data.
 _DRAWS = 8
 
 
-def quantized_file(spec: str, data: Path | None, folder: Path) -> Path:
+def quantized_file(
+    spec: str,
+    data: Path | None,
+    folder: Path,
+    draft_file: Callable[[str, Path | None, Path, Path], str] | None = None,
+) -> Path:
     """The int8 network as an ONNX file below `folder`. The file is created once per network, data
-    and quantiser.
+    and quantiser, by `draft_file`, which is `drafted` or calls it in another process. Raises as
+    that does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with scratch_folder("quantized", folder) as scratch:
+        name = (draft_file or drafted)(spec, data, folder, Path(scratch))
+        file = folder / name
+        draft = Path(scratch, name)
+        # Of a process that read a stranger's file: a name that leads elsewhere is no name.
+        if not _FILE.fullmatch(name) or draft.is_symlink():
+            raise InternalError(f"{name!r} is no quantised file")
+        if draft.is_file():
+            try:
+                draft.parent.rename(file.parent)
+            except OSError:
+                if not file.is_file():  # otherwise another process was faster
+                    raise
+    return file
+
+
+def drafted(spec: str, data: Path | None, folder: Path, draft: Path) -> str:
+    """The path of an int8 network below `folder`, where it lies already, or else below `draft`.
 
     `data` are files of calibration inputs; networks of the zoo use their own seeded ones. Raises
     InputError for an unsuitable network or data, and SetupError if the quantiser is not installed.
@@ -55,20 +83,12 @@ def quantized_file(spec: str, data: Path | None, folder: Path) -> Path:
             raise InputError(
                 f"{what}: {INT8} needs calibration inputs", cure="give them: --calibrate DATA"
             )
-    place = folder / _key(spec, data)
-    file = place / f"{_name(spec)}{ONNX_SUFFIX}"
-    if not file.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        with scratch_folder("quantized", folder) as scratch, quiet():
-            draft = Path(scratch, place.name)
-            draft.mkdir()
-            _make(spec, data, draft / file.name, what)
-            try:
-                draft.rename(place)
-            except OSError:
-                if not file.is_file():  # otherwise another process was faster
-                    raise
-    return file
+    file = Path(_key(spec, data), f"{_name(spec)}{ONNX_SUFFIX}")
+    if not (folder / file).is_file():
+        (draft / file).parent.mkdir()
+        with quiet():
+            _make(spec, data, draft / file, what)
+    return str(file)
 
 
 @lru_cache(maxsize=1)
