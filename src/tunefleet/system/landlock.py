@@ -76,7 +76,7 @@ class _PathBeneath(ctypes.Structure):
 
 def landlock_version() -> int:
     """Of the interface that this kernel has; 0 where it has none, or is not to use it."""
-    return max(0, _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION))
+    return max(0, int(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)))
 
 
 def restrict_files(rules: Mapping[Path, Right], version: int) -> None:

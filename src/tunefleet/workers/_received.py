@@ -54,10 +54,12 @@ def _refused(name: str) -> Any:
     raise pickle.UnpicklingError(f"a worker sent {name}")
 
 
-class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined, misc]
-    """Python's own in Python: that in C lets nobody look at what attributes are set on."""
+#: In Python: the one in C lets nobody look at what attributes are set on.
+_Python: Any = pickle._Unpickler
 
-    dispatch: ClassVar = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+
+class _Unpickler(_Python):  # type: ignore[misc]
+    dispatch: ClassVar[dict[int, Any]] = dict(_Python.dispatch)
 
     def find_class(self, module: str, name: str) -> Any:
         known = _NAMED.get((module, name))
