@@ -45,6 +45,8 @@ def emulated_environment(folder: Path, cards: int = 1) -> dict[str, str]:
     return {
         "PATH": _before("PATH", nvcc.parent),
         "LD_LIBRARY_PATH": _before("LD_LIBRARY_PATH", folder),
+        # Where a process in a sandbox may read modules: the emulated nvcc's.
+        "PYTHONPATH": _before("PYTHONPATH", _ROOT),
         "EMULATED_GPU_COUNT": str(cards),
         # What it is outside says which real cards are to be used.
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(cards))),

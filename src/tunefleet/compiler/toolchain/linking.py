@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -21,32 +22,19 @@ _CROSS = {
     "riscv64": ("riscv64-linux-gnu", "gcc-riscv64-linux-gnu"),
     "x86_64": ("x86_64-linux-gnu", "gcc-x86-64-linux-gnu"),
 }
-#: Programs that compile and link, by the names that TVM, compilers and this module call; those of a
-#: cross compiler begin with its name.
-_TOOLS = ("g++", "gcc", "c++", "cc", "clang++", "clang", "ld", "ld.lld", "as", "objcopy")
-#: What compilers are made of.
-_TOOL_FOLDERS = ("/usr/lib/gcc", "/usr/lib/gcc-cross", "/usr/libexec/gcc", "/usr/lib/llvm*/bin")
 
 
 def tools_of(target: Target) -> tuple[Path, ...]:
-    """The programs that compiling for a target may start, for a sandbox."""
-    names = [*_TOOLS, *filter(None, map(os.environ.get, ("CXX", "CC")))]
-    if is_foreign(target):
-        names += [f"{_CROSS[machine_of(target)][0]}-{name}" for name in _TOOLS]
-    found = [Path(path) for path in map(shutil.which, names) if path is not None]
-    found += [path for each in _TOOL_FOLDERS for path in Path("/").glob(each.lstrip("/"))]
-    if isinstance(target, CudaTarget):
-        found += _programs_of_nvcc()
+    """Where the programs lie that compiling for a target may start, for a sandbox: those of the
+    system and of PATH, since compilers are wrapped by scripts, and nvcc's own."""
+    named = ["/usr", "/bin", "/lib", "/lib64", "/nix/store", sys.prefix, sys.base_prefix]
+    found = [Path(path) for path in named]
+    user = Path.home()
+    found += [Path(p) for p in os.get_exec_path() if os.path.isabs(p) and Path(p) != user]
+    nvcc = find_nvcc() if isinstance(target, CudaTarget) else None
+    if nvcc is not None:
+        found.append(Path(nvcc).resolve().parents[1])
     return tuple(found)
-
-
-def _programs_of_nvcc() -> list[Path]:
-    """nvcc starts its own parts by a shell, and looks for them from where it lies."""
-    nvcc = find_nvcc()
-    if nvcc is None:
-        return []
-    toolkit = Path(nvcc).resolve().parent.parent
-    return [Path("/bin/sh"), toolkit / "bin", toolkit / "nvvm"]
 
 
 def link(objects: Sequence[str], library: str, target: Target) -> None:
