@@ -5,7 +5,7 @@ Of each upload: a line with cause and cure, at most 30 s and 2 GB, no code of it
 made, nothing changed outside, nothing left behind. `hostile_upload_cases.py` has the archives and
 names; the networks are those of `hostile.py`.
 
-    .venv/bin/python benchmarks/hostile_uploads.py --json docs/results/hostile_uploads.json
+    .venv/bin/python benchmarks/hostile_uploads.py --json OUT.json
 """
 
 from __future__ import annotations
