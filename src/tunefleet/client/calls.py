@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,8 @@ T = TypeVar("T")
 _PART_BYTES = 4 << 20
 #: Seconds for which the service is asked to wait for news.
 _WAIT_S = 25
+#: Looks for the last event of a job that has ended, and the seconds between them.
+_LAST_LOOKS, _LAST_LOOK_S = 4, 0.5
 ENDED = frozenset({"succeeded", "failed", "cancelled", "expired"})
 _PART = "application/offset+octet-stream"
 #: Statuses by which a part that came twice, or a wrong offset, is told.
@@ -178,6 +180,28 @@ def events(name: str, after: int) -> Calls[list[dict[str, Any]]]:
     call = Call("GET", f"/v1/jobs/{name}/events", params={"after": after}, headers=headers)
     page: list[dict[str, Any]] = (yield call).value["events"]
     return page
+
+
+class Follower:
+    """When the events of a job are over: behind its last one, which may be kept a moment after the
+    job has ended."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._looks = _LAST_LOOKS
+        #: Seconds to wait before the next look.
+        self.pause_s = 0.0
+
+    def is_over(self, page: Sequence[Mapping[str, Any]], state: str) -> bool:
+        """After a page of events; `state` is that of the job behind an empty one."""
+        self.pause_s = 0.0
+        if page:
+            self._last = str(page[-1]["event"])
+        elif state in ENDED:
+            self._looks -= 1
+            self.pause_s = _LAST_LOOK_S
+            return self._last == "JobEnded" or not self._looks
+        return False
 
 
 def jobs(limit: int, state: str = "") -> Calls[list[dict[str, Any]]]:

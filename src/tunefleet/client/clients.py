@@ -156,13 +156,16 @@ class Client:
     def events(self, name: str, after: int = 0) -> Iterator[dict[str, Any]]:
         """The events of a job behind a number, as they come, until it has ended. A cut is not
         noticed: it goes on behind the last one."""
+        follower = calls.Follower()
         while True:
             page = self.done(calls.events(name, after))
             for event in page:
                 after = event["seq"]
                 yield event
-            if not page and self.job(name)["state"] in calls.ENDED:
+            if follower.is_over(page, "" if page else self.job(name)["state"]):
                 return
+            if follower.pause_s:
+                time.sleep(follower.pause_s)
 
     def pause(self, name: str) -> dict[str, Any]:
         """What runs finishes, nothing more starts."""
@@ -261,13 +264,16 @@ class AsyncClient:
 
     async def events(self, name: str, after: int = 0) -> AsyncIterator[dict[str, Any]]:
         """As `Client.events`."""
+        follower = calls.Follower()
         while True:
             page = await self.done(calls.events(name, after))
             for event in page:
                 after = event["seq"]
                 yield event
-            if not page and (await self.job(name))["state"] in calls.ENDED:
+            if follower.is_over(page, "" if page else (await self.job(name))["state"]):
                 return
+            if follower.pause_s:
+                await asyncio.sleep(follower.pause_s)
 
     async def pause(self, name: str) -> dict[str, Any]:
         """As `Client.pause`."""

@@ -31,6 +31,8 @@ _Id = Annotated[str, Path(pattern=r"^[0-9a-f]{6,32}$")]
 _KEYS_S, _LONGEST_WAIT_S = 86_400.0, 60.0
 #: Seconds between two signs that a stream without news is alive.
 _ALIVE_S = 15.0
+#: Looks for the last event of a job that has ended, and the seconds between them.
+_LAST_LOOKS, _LAST_LOOK_S = 4, 0.5
 _WAIT = re.compile(r"(?:^|[,;\s])wait=(\d+)")
 _STREAM = "text/event-stream"
 #: Of a log that are given.
@@ -224,24 +226,26 @@ async def job_events(
 
 
 async def _stream(request: Request, job: Job, after: int) -> AsyncIterator[str]:
-    store = request.app.state.store
+    store, is_end, looks = request.app.state.store, False, _LAST_LOOKS
     with request.app.state.news.of(job.job_id) as happened:
         while not await request.is_disconnected():
             happened.clear()
             page = await asyncio.to_thread(store.events.page, after, [job.job_id])
-            ended = False
             for kept in page:
                 after, value = kept.seq, kept.to_json()
                 name = value["event"] or "unknown"
                 yield f"id: {after}\nevent: {name}\ndata: {json.dumps(value)}\n\n"
-                ended = isinstance(kept.event, JobEnded)
-            if page and not ended:
+                is_end = isinstance(kept.event, JobEnded)
+            if page:
                 continue
             now = await asyncio.to_thread(store.jobs.get, job.job_id)
-            if ended or (not page and now.state is not JobState.RUNNING):
-                return
+            wait_s = _ALIVE_S
+            if now.state is not JobState.RUNNING:  # its last event may be kept a moment later
+                looks, wait_s = looks - 1, _LAST_LOOK_S
+                if is_end or not looks:
+                    return
             try:
-                await asyncio.wait_for(happened.wait(), _ALIVE_S)
+                await asyncio.wait_for(happened.wait(), wait_s)
             except TimeoutError:
                 yield ": alive\n\n"
 
