@@ -200,8 +200,7 @@ class Follower:
         elif state in ENDED:
             self._looks -= 1
             self.pause_s = _LAST_LOOK_S
-            return self._last == "JobEnded" or not self._looks
-        return False
+        return not page and (self._last == "JobEnded" or not self._looks)
 
 
 def jobs(limit: int, state: str = "") -> Calls[list[dict[str, Any]]]:

@@ -242,8 +242,8 @@ async def _stream(request: Request, job: Job, after: int) -> AsyncIterator[str]:
             wait_s = _ALIVE_S
             if now.state is not JobState.RUNNING:  # its last event may be kept a moment later
                 looks, wait_s = looks - 1, _LAST_LOOK_S
-                if is_end or not looks:
-                    return
+            if is_end or not looks:
+                return
             try:
                 await asyncio.wait_for(happened.wait(), wait_s)
             except TimeoutError:
