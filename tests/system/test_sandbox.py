@@ -110,7 +110,7 @@ def test_what_it_is_given_it_reads_and_what_it_makes_it_writes(place: Place) -> 
         (place.made / "folder").mkdir()
         (place.made / "folder" / "a").write_text("made")
         (place.made / "folder" / "a").rename(place.made / "b")
-        with tempfile.NamedTemporaryFile("w") as file:
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
             file.write("temporary")
         return (place.given / "network").read_text() + (place.made / "b").read_text()
 
