@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from typing import Any
 
 import pytest
+from starlette.requests import ClientDisconnect
 
+from tunefleet.service.problems import Refused
 from tunefleet.store import Quota
 
 from .conftest import World
@@ -104,3 +107,18 @@ def test_a_quota_counts_what_is_kept_and_what_comes(world: World) -> None:
     send(world, ann, 0, CONTENT)
     assert begin(world, ann, digest="a" * 64).status_code == 413
     assert begin(world, ann, digest="a" * 64, size=100).status_code == 201
+
+
+def test_what_came_before_a_cut_stays_and_is_no_bug(world: World) -> None:
+    ann = world.user("ann")
+    begin(world, ann)
+    uploads = world.client.app.state.uploads  # type: ignore[attr-defined]
+    user = world.store.accounts.user("ann")
+
+    async def cut() -> Any:
+        yield CONTENT[:700]
+        raise ClientDisconnect
+
+    with pytest.raises(Refused, match="was cut"):
+        asyncio.run(uploads.append(user, DIGEST, 0, cut()))
+    assert begin(world, ann).json()["offset"] == 700

@@ -309,7 +309,7 @@ def waiting_for(queued: Queued) -> str:
     holder = first.claim.holder
     job = f"job {holder.job_id[:8]} of {holder.owner}" if holder.job_id else holder.owner
     purpose = f" ({holder.purpose})" if holder.purpose else ""
-    text = f"{_named(first.claim.units)} used by {job}{purpose}"
+    text = f"{named_units(first.claim.units)} used by {job}{purpose}"
     remaining = [_remaining_s(status) for status in queued.ahead]
     if all(seconds is not None for seconds in remaining):
         text += f", for about {max(1.0, sum(s for s in remaining if s is not None)):.0f} s"
@@ -324,7 +324,7 @@ def _remaining_s(status: ClaimStatus) -> float | None:
     return max(0.0, expected_s - status.seconds)
 
 
-def _named(units: frozenset[str]) -> str:
+def named_units(units: frozenset[str]) -> str:
     """Units with their verb: `cores 0-1 are`, `device board-1 is`."""
     names = sorted(unit.rpartition("/")[2] for unit in units)
     cores = [name.removeprefix(_CORE) for name in names]

@@ -18,6 +18,7 @@ from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.job import Building, Job, JobSpec, JobState
 from tunefleet.core.settings import TuneSettings
+from tunefleet.fleet.leases import named_units
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.errands import evaluation_spec
 from tunefleet.runs.jobs import CANCELLING, PAUSED, close_idle, describe_jobs, remove_job
@@ -212,7 +213,7 @@ class ServiceJobs:
         if not others:
             return None
         other = others[-1]
-        return Reason(code="waits_for_share", text=_waits_for(other, job))
+        return Reason(code="waits_for_share", text=_waits_for(other))
 
     def ask(self, user: User, name: str, request: ControlRequest) -> Job:
         """Pause, continue or cancel a job."""
@@ -256,11 +257,11 @@ class ServiceJobs:
         raise not_found(f"artifact {name}")
 
 
-def _waits_for(other: ClaimStatus, job: Job) -> str:
-    holder = other.claim.holder
-    units = ", ".join(sorted(other.claim.units))
-    left = ""
+def _waits_for(other: ClaimStatus) -> str:
+    """Whose job that is, is not told."""
+    holder, left = other.claim.holder, ""
     if holder.expected_s is not None and holder.expected_s > other.seconds:
         at = time.time() + holder.expected_s - other.seconds
         left = f", until about {time.strftime('%H:%M', time.localtime(at))}"
-    return f"waits for {units}, which {holder.purpose or 'another job'} has{left}"
+    job = f"job {holder.job_id[:8]}" if holder.job_id else "another measurement"
+    return f"{named_units(other.claim.units)} used by {job}{left}"

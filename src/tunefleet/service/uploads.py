@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from starlette.requests import ClientDisconnect
+
 from tunefleet.artifacts.blobs import keep, open_blobs
 from tunefleet.core.home import Home
 from tunefleet.core.ids import digest
@@ -99,6 +101,8 @@ class Uploads:
                     if there > upload.size:
                         raise Refused(413, f"more than the {upload.size} bytes that were announced")
                     file.write(chunk)
+        except ClientDisconnect as error:
+            raise Refused(400, "the connection was cut", cure="go on from the offset") from error
         except OSError as error:
             raise_disk_full(error)
             raise
