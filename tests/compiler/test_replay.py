@@ -58,12 +58,11 @@ def test_a_trace_of_another_network_is_replayed() -> None:
 
 def test_names_that_nothing_is_like_stay() -> None:
     from tunefleet.compiler.code.replay import with_names_of
-    from tunefleet.compiler.toolchain import load_tvm
 
-    schedule = load_tvm().s_tir.Schedule(mean_of("lv2"))
+    module = mean_of("lv2")
     gets = [
         ["GetSBlock", [], [name, "main"], ["b"]] for name in ("made", "x_red", "x_red_rf", "root")
     ]
-    named = [i[2][0] for i in with_names_of(schedule, gets)]
+    named = [i[2][0] for i in with_names_of(module, gets)]
     assert named == ["made", "lv2_red", "lv2_red_rf", "root"]
     assert json.loads(json.dumps(gets))[1][2][0] == "x_red"

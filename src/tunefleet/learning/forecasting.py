@@ -225,7 +225,7 @@ class Forecaster:
     ) -> SearchForecast | None:
         """Of a search after some of its trials, each of which takes `trial_s`; None where nothing
         is known to forecast it from."""
-        if not len(self.curves) or not len(self.calibration) or end_trials <= trials:
+        if not (len(self.curves) and len(self.calibration) and 0 < trials < end_trials):
             return None
         now_s = sum(task.weight * task.best_s for task in tasks)
         signs = self._signs(tasks, origin, trials, end_trials)

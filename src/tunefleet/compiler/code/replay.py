@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import tvm_ffi
+
 from tunefleet.compiler.code.brackets import bracketed
 from tunefleet.compiler.code.fetching import fitting, synchronous_where_apart
 from tunefleet.compiler.code.unrolling import keep_rolled, leave_to_nvcc
@@ -40,7 +42,7 @@ def replay(module: Any, target: Target, trace: str) -> Any:
     # blocks shared with the task's own program.
     form = form_of(module, trace)
     schedule = tvm.s_tir.Schedule(form)
-    parsed[0] = with_names_of(schedule, parsed[0])
+    parsed[0] = with_names_of(form, parsed[0])
     make_all_known(parsed[0])
     tvm.s_tir.schedule.Trace.apply_json_to_schedule(parsed, schedule)
     if any(instruction[0] == POSTPROCESSED for instruction in parsed[0]):
@@ -58,8 +60,8 @@ def replay(module: Any, target: Target, trace: str) -> Any:
     return schedule
 
 
-def with_names_of(schedule: Any, instructions: list[Any]) -> list[Any]:
-    """The instructions of a trace with the names that blocks have in a schedule's program.
+def with_names_of(module: Any, instructions: list[Any]) -> list[Any]:
+    """The instructions of a trace with the names that blocks have in a module's program.
 
     A name such as `lv486_red` has the number of a variable of its network: programs of two networks
     are one task and differ in it. A name that is not there means the block that the trace does not
@@ -67,8 +69,9 @@ def with_names_of(schedule: Any, instructions: list[Any]) -> list[Any]:
     first.
     """
     named = {attributes[0] for kind, _, attributes, _ in instructions if kind == _GET}
-    root = schedule.get_sblock("root")
-    there = [str(schedule.get(b).name_hint) for b in schedule.get_child_blocks(root)]
+    there: list[str] = []
+    rules = [(tvm.s_tir.SBlock, lambda block: there.append(str(block.name_hint)))]
+    tvm_ffi.structural_walk(module["main"].body, rules)
     left = {name: _ending(name) for name in there if name not in named and _ending(name)}
     renamed: dict[str, str] = {}
     changed = []
