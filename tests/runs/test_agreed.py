@@ -155,6 +155,7 @@ def test_a_search_goes_on_where_only_its_estimate_is_low_enough(
     assert len(list((tmp_path / "artifacts").iterdir())) == 1
 
 
+@pytest.mark.long
 def test_a_session_delivers_again_what_was_found_since(
     tmp_path: Path, ran: list[StepKind], slow_and_poor_first: None
 ) -> None:

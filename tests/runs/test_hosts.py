@@ -71,6 +71,7 @@ def tuned(home: Path, heard: Callable[[Any], None]) -> list[StageCommitted]:
     return committed
 
 
+@pytest.mark.long
 def test_another_host_takes_stages_of_a_search(tmp_path: Path) -> None:
     home, own = tmp_path / "home", tmp_path / "own"
     with hosting(home, own) as (process, url):
@@ -85,6 +86,7 @@ def test_another_host_takes_stages_of_a_search(tmp_path: Path) -> None:
     assert not Home(own).objects.exists()
 
 
+@pytest.mark.long
 def test_a_host_that_is_killed_costs_no_trial(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with hosting(home, tmp_path / "own") as (process, _):

@@ -119,6 +119,7 @@ def test_jobs_of_two_commands_survive_their_server(home: ServedHome) -> None:
     assert seen == kept
 
 
+@pytest.mark.long
 def test_a_job_left_to_a_server_is_done_without_its_command(home: ServedHome) -> None:
     left = home.command("tune", small_beside(home.path), "--trials", "8", "--detach", "--json", "-")
     out, err = left.communicate(timeout=120)
