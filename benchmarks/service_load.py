@@ -82,7 +82,7 @@ def serve(home: Path, port: int) -> int:
 
 
 def mock_devices(home: Path, ended: threading.Event) -> None:
-    """Take jobs up, tell what happens to them, deliver them: eight at once."""
+    """Start jobs, append their events, and finish them: eight at once."""
     with closing(open_store(home)) as store:
         told: dict[str, int] = defaultdict(int)
         while not ended.wait(_EVENT_S):

@@ -31,14 +31,13 @@ _WAIT_S = 25
 _LAST_LOOKS, _LAST_LOOK_S = 4, 0.5
 ENDED = frozenset({"succeeded", "failed", "cancelled", "expired"})
 _PART = "application/offset+octet-stream"
-#: Statuses by which a part that came twice, or a wrong offset, is told.
+#: The status of a part with a wrong offset, such as one that was sent twice.
 _CONFLICT = 409
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. `accepted` are the statuses, besides those of success, that whoever yields it
-    wants to see."""
+    """One request. `accepted`: error statuses that are returned instead of raised."""
 
     method: str
     path: str

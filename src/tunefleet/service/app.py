@@ -43,7 +43,7 @@ def _nobody(job_ids: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """`most_bytes` of an upload; `origins` are none: a browser uses the service's own pages."""
+    """`most_bytes`: the largest upload that is accepted."""
 
     most_bytes: int = 4 * _GIB
 

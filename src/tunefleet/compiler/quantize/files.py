@@ -53,7 +53,7 @@ def quantized_file(
         name = (draft_file or drafted)(spec, data, folder, Path(scratch))
         file = folder / name
         draft = Path(scratch, name)
-        # Of a process that read a stranger's file: a name that leads elsewhere is no name.
+        # The process read an untrusted file: a path outside the folder is rejected.
         if not _FILE.fullmatch(name) or draft.is_symlink():
             raise InternalError(f"{name!r} is no quantised file")
         if draft.is_file():
