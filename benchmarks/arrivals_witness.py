@@ -60,18 +60,12 @@ class KnownEstimates:
             for lane, of_lane in rounds.items()
             for kind, seconds in zip(STAGE_ORDER, zip(*of_lane, strict=True), strict=True)
         }
-        self._round_s: dict[tuple[str, str], float] = {
-            lane: sum(map(sum, of_lane)) / len(of_lane) for lane, of_lane in rounds.items()
-        }
 
     def learn(self, job_id: str, task_id: str, kind: Any, seconds: float) -> None:
         pass
 
     def seconds(self, job_id: str, task_id: str, kind: Any) -> float:
         return self._means[job_id, task_id, kind]
-
-    def round_seconds(self, job_id: str, task_id: str) -> float:
-        return self._round_s[job_id, task_id]
 
     def forget(self, job_id: str, task_ids: Any, order: Any) -> None:
         pass

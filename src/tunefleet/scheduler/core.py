@@ -143,7 +143,10 @@ class Scheduler:
 
     def _width(self, job: JobRecord, now: float) -> float:
         """The maximum number of open rounds of a job."""
-        width, bound, jobs = job.request.width or math.inf, self._in_flight, len(self.jobs)
+        width, bound = job.request.width or math.inf, self._in_flight
+        if bound is None:
+            return width
+        jobs = len(self.jobs)
         if isinstance(bound, Mapping):
             kind = job.request.device_kind
             bound, jobs = bound.get(kind), self._jobs_of_kind[kind]
@@ -153,15 +156,17 @@ class Scheduler:
         return min(width, bound if self.policy.hurries(job, now) else -(-bound // jobs))
 
     def _open_rounds(self, job: JobRecord, now: float) -> None:
+        plan = job.plan
         while not job.paused and job.ending is None and job.open_rounds < self._width(job, now):
-            task_id = None if job.plan.ended(now) else job.plan.next_lane(now)
+            task_id = None if plan.ended(now) else plan.next_lane(now)
             if task_id is None:
                 break
             lane = job.lanes[task_id]
             lane.open(lane.iteration)
             job.open_rounds += 1
             self._advance(lane, now)
-        self._finish_if_ended(job, now)
+        if not job.open_rounds:
+            self._finish_if_ended(job, now)
 
     def _finish_if_ended(self, job: JobRecord, now: float) -> None:
         if job.open_rounds or job.job_id not in self.jobs or (job.paused and job.ending is None):
@@ -293,7 +298,7 @@ class Scheduler:
         self._open_rounds(lane.job, now)
 
     def _advance(self, lane: Lane, now: float) -> None:
-        for stage in list(lane.enabled()):
+        for stage in lane.enabled():
             stage.move(Transition.ENABLE)
             self._queue(stage, now)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunefleet.core.stage import STAGE_ORDER, WorkKind
+from tunefleet.core.stage import WorkKind
 
 #: Weight of the newest duration in a running mean: batches of one lane are similar.
 _NEWEST = 0.4
@@ -33,10 +33,6 @@ class Estimates:
         if estimate is None:
             estimate = self._of_kind.get(kind, _UNKNOWN_S)
         return estimate
-
-    def round_seconds(self, job_id: str, task_id: str) -> float:
-        """Seconds of one round of a lane (four stages)."""
-        return sum(self.seconds(job_id, task_id, kind) for kind in STAGE_ORDER)
 
     def forget(self, job_id: str, task_ids: list[str], order: tuple[WorkKind, ...]) -> None:
         for kind in order:

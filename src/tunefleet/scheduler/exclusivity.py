@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tunefleet.errors import InternalError
 from tunefleet.scheduler.values import Resource
 
@@ -31,19 +29,18 @@ class Ledger:
     def take(self, resource: Resource) -> None:
         if not self.free(resource):
             raise InternalError(f"{resource.resource_id} was taken while its units are held")
-        for held, unit in self._uses(resource):
-            held[unit] = held.get(unit, 0) + 1
+        for held, units in self._uses(resource):
+            for unit in units:
+                held[unit] = held.get(unit, 0) + 1
 
     def release(self, resource: Resource) -> None:
-        for held, unit in self._uses(resource):
-            count = held.get(unit, 0)
-            if count < 1:
-                raise InternalError(f"{resource.resource_id} released units that were not held")
-            held[unit] = count - 1
+        for held, units in self._uses(resource):
+            for unit in units:
+                count = held.get(unit, 0)
+                if count < 1:
+                    raise InternalError(f"{resource.resource_id} released units that were not held")
+                held[unit] = count - 1
 
-    def _uses(self, resource: Resource) -> Iterator[tuple[dict[str, int], str]]:
+    def _uses(self, resource: Resource) -> tuple[tuple[dict[str, int], frozenset[str]], ...]:
         own = self._shared if resource.shareable else self._exclusive
-        for unit in resource.units:
-            yield own, unit
-        for unit in resource.beside:
-            yield self._shared, unit
+        return (own, resource.units), (self._shared, resource.beside)

@@ -19,15 +19,14 @@ class Stage:
     __slots__ = ("again", "attempt", "job", "key", "kind", "lane", "lease", "pool", "position",
                  "ready_at", "state", "ticket")  # fmt: skip
 
-    def __init__(self, lane: Lane, iteration: int, kind: WorkKind) -> None:
+    def __init__(self, lane: Lane, iteration: int, kind: WorkKind, position: int) -> None:
         self.lane = lane
         self.job = lane.job
         self.kind = kind
         #: Its index in its round.
-        self.position = lane.job.request.order.index(kind)
+        self.position = position
         self.key = StageKey(lane.job.job_id, lane.task_id, iteration, kind)
-        role = ROLE_OF[kind]
-        self.pool: Pool = lane.job.pools[0 if role is Role.HOST else 1]
+        self.pool: Pool = lane.job.pools[0 if ROLE_OF[kind] is Role.HOST else 1]
         self.state = StageState.WAITING
         self.attempt = 0
         #: Whether it finished before and its output was lost.
@@ -60,8 +59,9 @@ class Lane:
         self.offered = True
 
     def open(self, iteration: int, done: frozenset[WorkKind] = frozenset()) -> None:
-        stages = [Stage(self, iteration, kind) for kind in self.job.request.order]
-        for stage in stages:
+        order = self.job.request.order
+        stages = [Stage(self, iteration, kind, place) for place, kind in enumerate(order)]
+        for stage in stages if done else ():
             if stage.kind in done:
                 stage.state = StageState.DONE
         self.rounds[iteration] = stages
@@ -73,29 +73,38 @@ class Lane:
         """Whether the lane may open another round."""
         if not self.job.lookahead:
             return not self.rounds
-        unmeasured = [r for r in self.rounds.values() if not _done(r, StageKind.PROFILE)]
-        return len(unmeasured) < 2 and all(_done(r, StageKind.BUILD) for r in unmeasured)
+        order, done = self.job.request.order, StageState.DONE
+        built, measured = order.index(StageKind.BUILD), order.index(StageKind.PROFILE)
+        unmeasured = [r for r in self.rounds.values() if r[measured].state is not done]
+        return len(unmeasured) < 2 and all(r[built].state is done for r in unmeasured)
 
-    def enabled(self) -> Iterator[Stage]:
+    def enabled(self) -> list[Stage]:
         """Waiting stages whose predecessors are done: the previous stage of the round, and the same
         stage of the previous round."""
+        found = []
         earlier: list[Stage] | None = None
         for stages in self.rounds.values():  # in the order they were opened
-            index = next((i for i, s in enumerate(stages) if s.state is not StageState.DONE), None)
-            if index is not None:
-                # A batch may be selected before the previous one is measured, but not before that
-                # one is built: its candidates must be known.
-                gate = min(1, len(stages) - 1) if index == 0 else index
-                passed = earlier is None or earlier[gate].state is StageState.DONE
-                if passed and stages[index].state is StageState.WAITING:
-                    yield stages[index]
+            for stage in stages:
+                if stage.state is StageState.DONE:
+                    continue
+                if stage.state is StageState.WAITING and (
+                    # A batch may be selected before the previous one is measured, but not before
+                    # that one is built: its candidates must be known.
+                    earlier is None
+                    or earlier[stage.position or min(1, len(stages) - 1)].state is StageState.DONE
+                ):
+                    found.append(stage)
+                break
             earlier = stages
+        return found
 
     def close_finished(self) -> int:
         """Drop finished rounds; returns their number. A lane that was given up only waits for its
         workers."""
-        given_up = bool(self.failed) or self.job.ending is not None
-        over = [i for i, stages in self.rounds.items() if _over(stages, given_up)]
+        if self.failed or self.job.ending is not None:
+            over = [i for i, stages in self.rounds.items() if not any(map(_held, stages))]
+        else:
+            over = [i for i, s in self.rounds.items() if s[-1].state is StageState.DONE]
         for iteration in over:
             del self.rounds[iteration]
         return len(over)
@@ -105,14 +114,9 @@ class Lane:
             yield from stages
 
 
-def _done(stages: list[Stage], kind: StageKind) -> bool:
-    return next(s for s in stages if s.kind is kind).state is StageState.DONE
-
-
-def _over(stages: list[Stage], given_up: bool) -> bool:
-    if given_up:
-        return all(s.state not in (StageState.RUNNING, StageState.STOPPING) for s in stages)
-    return stages[-1].state is StageState.DONE
+def _held(stage: Stage) -> bool:
+    """Whether a worker still runs it."""
+    return stage.state in (StageState.RUNNING, StageState.STOPPING)
 
 
 class JobRecord:

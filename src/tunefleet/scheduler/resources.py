@@ -28,7 +28,8 @@ class Held:
     """A resource with its running stages and its recent failures."""
 
     __slots__ = ("drift_quarantines", "drifts", "failed_lanes", "failures", "last_lease", "leases",
-                 "pools", "quarantines", "resource", "sharers", "suspended", "until")  # fmt: skip
+                 "pools", "quarantines", "resource", "sharers", "suspended", "touched",
+                 "until")  # fmt: skip
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
@@ -39,6 +40,8 @@ class Held:
         self.last_lease = 0
         #: Itself and the resources that share a unit with it.
         self.sharers: list[Held] = [self]
+        #: The pools of these: where a stage may start when it frees its units.
+        self.touched: set[Pool] = set(self.pools)
         self.failures = 0
         self.failed_lanes: set[tuple[str, str]] = set()
         self.drifts = 0
@@ -48,6 +51,14 @@ class Held:
         self.until = 0.0
         #: The reason why no stage may start here now, or "".
         self.suspended = ""
+
+    def share(self, other: Held) -> None:
+        self.sharers.append(other)
+        self.touched.update(other.pools)
+
+    def part(self, other: Held) -> None:
+        self.sharers.remove(other)
+        self.touched = {pool for held in self.sharers for pool in held.pools}
 
 
 class Resources:
@@ -70,19 +81,19 @@ class Resources:
         units = sorted(resource.units | resource.beside)
         owners = [self._owners.setdefault(unit, {}) for unit in units]
         for other in {name: o for of_unit in owners for name, o in of_unit.items()}.values():
-            held.sharers.append(other)
-            other.sharers.append(held)
+            held.share(other)
+            other.share(held)
         for of_unit in owners:
             of_unit[resource.resource_id] = held
         for pool in held.pools:
             self._of_pool[pool] = self._of_pool.get(pool, 0) + 1
+            self._idle.setdefault(pool, {})
         self.any_beside |= bool(resource.beside)
         self._settle(held)
         return held
 
     def leave(self, held: Held) -> set[Pool]:
         """Remove a resource; returns the pools in which a stage may now start."""
-        touched = {pool for other in held.sharers for pool in other.pools}
         resource_id = held.resource.resource_id
         del self._held[resource_id]
         for _ in held.leases:
@@ -94,9 +105,9 @@ class Resources:
             self._of_pool[pool] -= 1
         for other in held.sharers:
             if other is not held:
-                other.sharers.remove(held)
+                other.part(held)
                 self._settle(other)
-        return touched
+        return held.touched
 
     def get(self, resource_id: str) -> Held | None:
         return self._held.get(resource_id)
@@ -111,14 +122,17 @@ class Resources:
         """A resource of the pool on which a stage can start now. A resource without a success since
         its quarantine comes last: if it is a device that still does not answer, the stage waits for
         it before it moves elsewhere."""
-        idle = self._idle.get(pool, {}).values()
-        first = next(iter(idle), None)
-        if first is None or not first.quarantines:
-            return first
-        return min(idle, key=lambda held: held.quarantines)
+        idle = self._idle.get(pool)
+        if not idle:
+            return None
+        first = next(iter(idle.values()))
+        return first if not first.quarantines else min(idle.values(), key=lambda h: h.quarantines)
 
     def in_turn(self, pools: Iterable[Pool]) -> list[Pool]:
         """Devices first, and of these the one on which no stage has started for longest."""
+        pools = list(pools)
+        if len(pools) < 2:
+            return pools
         return sorted(pools, key=lambda p: (p[0] is not Role.DEVICE, self._last_lease.get(p, 0), p))
 
     def overtaken(self, held: Held) -> Iterator[Pool]:
@@ -157,18 +171,18 @@ class Resources:
     def _settle_all(self, held: Held) -> set[Pool]:
         for other in held.sharers:
             self._settle(other)
-        return {pool for other in held.sharers for pool in other.pools}
+        return held.touched
 
     def _settle(self, held: Held) -> None:
         """List the resource as idle if and only if a stage could start on it."""
-        room = len(held.leases) < held.resource.slots and not held.suspended
-        starts = room and self._ledger.free(held.resource)
+        resource = held.resource
+        room = len(held.leases) < resource.slots and not held.suspended
+        starts = room and self._ledger.free(resource)
         for pool in held.pools:
-            idle = self._idle.setdefault(pool, {})
             if starts:
-                idle.setdefault(held.resource.resource_id, held)
+                self._idle[pool].setdefault(resource.resource_id, held)
             else:
-                idle.pop(held.resource.resource_id, None)
+                self._idle[pool].pop(resource.resource_id, None)
 
     def judge(self, held: Held, stage: Stage, failed: bool, drifted: bool) -> str:
         """Count a stage's outcome; returns the reason to quarantine the resource, or ""."""

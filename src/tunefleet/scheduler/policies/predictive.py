@@ -67,10 +67,10 @@ class Predictive:
         is_new = pace is None
         if pace is None:
             pace = load.open(lane, now, stage.key.iteration)
-        host_s, device_s, rounds = self._remaining(stage)
+        host_s, device_s, total_s = self._remaining(stage, pace)
         load.account(pace, host_s, device_s)
         if is_new or stage.kind in (StageKind.PROFILE, StageKind.UPDATE):
-            pace.due = self._due(stage, load, pace, rounds, now)
+            pace.due = self._due(stage, load, pace, total_s, now)
         if request.deadline is not None and now < request.deadline:
             tight_at = self._tight_at(request.deadline, stage.job, load, host_s + device_s)
             if tight_at <= now:
@@ -92,12 +92,9 @@ class Predictive:
         lane_s = pace.host_s + pace.device_s
         self._shares.push(stage, (0, stage.job.request.deadline, -lane_s))
 
-    def _due(self, stage: Stage, load: JobLoad, pace: Pace, rounds: float, now: float) -> float:
+    def _due(self, stage: Stage, load: JobLoad, pace: Pace, total_s: float, now: float) -> float:
         counts, share = self._counts(stage.job), self._shares.share(stage.job.request)
         lane_s = pace.host_s + pace.device_s
-        done = stage.key.iteration - pace.first
-        round_s = self._view.estimates.round_seconds(stage.job.job_id, stage.lane.task_id)
-        total_s = (done + rounds) * round_s
         begun = 1 - lane_s / total_s if total_s else 0.0
         # Seconds until the job ends if shorter ones go first, and until all work of its owner ends.
         job_s = max(lane_s, load.end_s(counts, share))
@@ -151,17 +148,22 @@ class Predictive:
         resources = self._view.resources
         return max(1, resources.count(host)), max(1, resources.count(device))
 
-    def _remaining(self, stage: Stage) -> tuple[float, float, float]:
-        """Seconds of host work and of device work from this stage to the end of its lane, and the
-        number of rounds including the open one."""
-        estimates, job_id, task_id = self._view.estimates, stage.job.job_id, stage.lane.task_id
+    def _remaining(self, stage: Stage, pace: Pace) -> tuple[float, float, float]:
+        """Seconds of host work and of device work from this stage to the end of its lane, and of
+        all its work from its start to its end."""
+        estimate, job_id, task_id = (
+            self._view.estimates.seconds,
+            stage.job.job_id,
+            stage.lane.task_id,
+        )
         left = stage.job.plan.rounds_left(task_id)
-        host_s = device_s = 0.0
+        host_s = device_s = round_s = 0.0
         for index, kind in enumerate(stage.job.request.order):
-            times = left + (index >= stage.position)
-            seconds = estimates.seconds(job_id, task_id, kind) * times
+            stage_s = estimate(job_id, task_id, kind)
+            round_s += stage_s
+            seconds = stage_s * (left + (index >= stage.position))
             if ROLE_OF[kind] is Role.DEVICE:
                 device_s += seconds
             else:
                 host_s += seconds
-        return host_s, device_s, left + 1
+        return host_s, device_s, (stage.key.iteration - pace.first + left + 1) * round_s
