@@ -1,7 +1,9 @@
 """How long reading takes in a store of 100,000 jobs with a million records and a million events.
 
 The rows are written by bulk inserts of what the store's own codec makes of values; all that is
-timed are verbs of the store and the functions behind commands.
+timed are verbs of the store, the functions behind commands, and views of the records explorer, by
+the service's application in this process. Each job has tasks by chance, so the records have more
+origins (network, device and task) than those of real networks would.
 
     .venv/bin/python benchmarks/store_size.py --json out.json
 """
@@ -76,9 +78,10 @@ def main(options: argparse.Namespace) -> int:
                 "forecast of a job": lambda: forecast_of(store, spec),
                 "tunefleet jobs": lambda: list_jobs(home, limit=50),
             }
+            views = explored(home, store)
             rows = [
                 {"what": what, "median_ms": 1e3 * median(of), "worst_ms": 1e3 * max(of)}
-                for what, verb in timed.items()
+                for what, verb in (timed | views).items()
                 if (of := seconds_of(verb, 5 if options.quick else 40))
             ]
     common.table(rows, list(rows[0]))
@@ -87,9 +90,57 @@ def main(options: argparse.Namespace) -> int:
         common.at_most("best record of a task: ms, median",
                        by_name["best record of a task"], 5.0, "condition"),
         common.at_most("tunefleet jobs: ms, median", by_name["tunefleet jobs"], 100.0, "condition"),
+        common.at_most("slowest view of the records explorer: ms, median",
+                       max(by_name[view] for view in views), 300.0, "condition"),
     ]  # fmt: skip
     figures = {"jobs": jobs, "bytes": size, "rows": rows}
     return common.finish("store_size", started, figures, checks, options.json)
+
+
+def explored(home: Path, store: Any) -> dict[str, Callable[[], Any]]:
+    """Views of the records explorer, each with the page behind it: sorted by each column, filters
+    that find all, few and none."""
+    from starlette.testclient import TestClient
+
+    from tunefleet.service.app import service_app
+    from tunefleet.service.caller import Rates
+    from tunefleet.service.tokens import new_token
+    from tunefleet.store import RecordColumn, User
+
+    store.accounts.put_user(User("ann", created_at=0.0))
+    text, token = new_token("ann", time.time())
+    store.accounts.put_token(token)
+    store.accounts.share("", "ann", True)
+    app = service_app(home, store)
+    app.state.user_rates = Rates(1e9, 1e9)
+    client = TestClient(app, headers={"Authorization": f"Bearer {text}"})
+
+    def view(place: str, **query: str) -> Callable[[], Any]:
+        """The first page and the one behind it, in turn."""
+        behind = ""
+
+        def asked() -> None:
+            nonlocal behind
+            answer = client.get(place, params={**query, "cursor": behind})
+            assert answer.status_code == 200, answer.text
+            is_first = place.startswith("/v1") and not behind
+            behind = (is_first and answer.json()["next"]) or ""
+
+        return asked
+
+    views = {}
+    filters: list[dict[str, str]] = [
+        {}, {"network": "net77"}, {"task": "task0999"}, {"device": "xeon"}, {"text": "conv"},
+        {"text": "net199"}, {"text": "in none"}, {"network": "net77", "task": "task0001"},
+    ]  # fmt: skip
+    for chosen in filters:
+        told = " ".join(f"{name}={value}" for name, value in chosen.items()) or "all"
+        for column in RecordColumn:
+            sort = {"sort": column.value, "ascending": "true"}
+            views[f"records: {told}, by {column}"] = view("/v1/records", **chosen, **sort)
+    views["records: the page of all"] = view("/records")
+    views["records: the page of text=net199"] = view("/records", text="net199")
+    return views
 
 
 def seconds_of(verb: Callable[[], Any], count: int) -> list[float]:
@@ -142,7 +193,9 @@ def filled(home: Path, jobs: int) -> None:
     from sqlalchemy import create_engine, insert
 
     from tunefleet.core.home import Home
+    from tunefleet.core.task import Task
     from tunefleet.store import schema
+    from tunefleet.store.origins import origin_row
     from tunefleet.store.sql import SqlStore
 
     path = Home(home).store
@@ -173,7 +226,19 @@ def filled(home: Path, jobs: int) -> None:
             for (task, device), number in best.items()
         ]  # fmt: skip
         connection.execute(insert(schema.best), of_best)
+        places = sorted({(n % KINDS, task) for n in range(jobs) for task in tasks_of(n)})
+        of_task = Task("", "conv", "conv2d", "1x3x8x8 -> 1x8x8x8", 1e6, "")
+        connection.execute(insert(schema.origins), [
+            {"key": origin_of(kind, task),
+             **origin_row(spec_of(kind), replace(of_task, task_id=task))}
+            for kind, task in places
+        ])  # fmt: skip
     engine.dispose()
+
+
+def origin_of(kind: int, task: str) -> int:
+    """The number of the origin of the records of a task of a network."""
+    return kind * TASKS + int(task.removeprefix("task")) + 1
 
 
 def tasks_of(number: int) -> list[str]:
@@ -212,6 +277,7 @@ def rows_of(numbers: range) -> Iterator[tuple[Any, dict[str, Any]]]:
                 yield schema.candidates, {"key": key, **codec.candidate_row(task, candidate)}
                 trial = {"job_id": of_job, "task_id": task, "candidate": key, "iteration": 0,
                          "score": 0.5, "build_s": 0.5, "profile_s": 0.2}  # fmt: skip
+                trial["origin"] = origin_of(number % KINDS, task)
                 yield schema.trials, {**trial, "candidate_id": candidate.candidate_id,
                                       "stage": stage, **codec.outcome_row(outcome)}  # fmt: skip
             won = Trial(candidate, 0, outcome, 0.5, 0.2)

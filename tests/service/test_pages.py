@@ -39,7 +39,10 @@ TASKS = [
     WeightedTask(Task(name, name, "conv2d", "(1,3)", 1e6, ""), weight)
     for name, weight in (("first", 2), (HOSTILE, 1))
 ]
-OF_ALL = ["/jobs", "/jobs?state=paused", "/submit", "/devices", "/records", "/tokens"]
+OF_ALL = [
+    *("/jobs", "/jobs?state=paused", "/submit", "/devices", "/records", "/records/best"),
+    *("/records?network=net&sort=latency", "/tokens"),
+]
 
 
 def create(world: World, headers: dict[str, str], **changed: Any) -> str:
@@ -94,7 +97,7 @@ def ended(world: World, headers: dict[str, str]) -> str:
 def test_nobody_is_shown_a_page(world: World) -> None:
     job_id = create(world, world.user("ann"))
     places = [*OF_ALL, "/users", f"/jobs/{job_id}", f"/compare?job={job_id}&job={job_id}"]
-    for place in [*places, "/records.csv"]:
+    for place in [*places, "/records/best.csv"]:
         answer = world.client.get(place, follow_redirects=False)
         assert answer.status_code == 303, place
         assert answer.headers["location"].startswith("/signin?next=/")
@@ -285,7 +288,7 @@ def test_vendored_files_are_those_that_were_taken() -> None:
         assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest, name
 
 
-def test_records_are_a_page_and_a_file_for_tables(
+def test_best_records_are_a_page_and_a_file_for_tables(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry: dict[str, Any] = dict.fromkeys(pages_fleet._COLUMNS, "x")
@@ -293,9 +296,9 @@ def test_records_are_a_page_and_a_file_for_tables(
     given = {"": RecordPage(records=[entry], next="more"), "more": RecordPage(records=[entry])}
     monkeypatch.setattr(pages_fleet, "best_records", lambda *asked: given[asked[3]])
     ann = world.user("ann")
-    page = world.client.get("/records?operator=conv2d", headers=ann).text
-    assert 'href="/records?operator=conv2d&amp;cursor=more"' in page
-    answer = world.client.get("/records.csv", headers=ann)
+    page = world.client.get("/records/best?operator=conv2d", headers=ann).text
+    assert 'href="/records/best?operator=conv2d&amp;cursor=more"' in page
+    answer = world.client.get("/records/best.csv", headers=ann)
     rows = list(csv.reader(io.StringIO(answer.text)))
     assert rows[0] == list(pages_fleet._COLUMNS)
     assert [row[1] for row in rows[1:]] == ["'=cmd()", "'=cmd()"]

@@ -16,12 +16,14 @@ from tunefleet.core.stage import (
 )
 from tunefleet.core.step import StepKind
 from tunefleet.errors import InputError, InternalError
+from tunefleet.store import RecordFilter
 
 from . import values as v
 from .conformance_accounts import ANN, NETWORK, TOKEN, Kept, Tenants, Users
 from .conformance_coordination import HOLDER, Fencing, Leases, Requests
 from .conformance_dispatch import HOST, HostWork
 from .conformance_events import EventLog
+from .conformance_explorer import NEWEST, Explored
 from .conformance_jobs import Jobs, Tasks
 from .conformance_results import BestRecords, Records, Winners, record_ids
 from .conformance_stages import Commits, Reading, Windows
@@ -59,6 +61,7 @@ OF_STORE: dict[str, Any] = {
     "forget_steps": lambda s: s.work.forget_steps("o"),
     "records": record_ids,
     "best": lambda s: s.records.best("t", v.DEVICE, v.TOOLCHAIN),
+    "explorer": lambda s: s.explorer.page(RecordFilter(), NEWEST, limit=1),
     "best_page": lambda s: s.records.best_page(limit=1),
     "acquire": lambda s: s.coordination.acquire(CLAIM, 1.0),
     "renew": lambda s: s.coordination.renew(Lease(CLAIM, 1), 1.0),
@@ -135,6 +138,7 @@ class StoreConformance(
     StepLog,
     Records,
     BestRecords,
+    Explored,
     Winners,
     Leases,
     Fencing,

@@ -17,9 +17,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from tunefleet.core.job import JobState
-from tunefleet.core.stage import UpdateResult
+from tunefleet.core.stage import ProfileResult, SelectResult, UpdateResult
 from tunefleet.errors import SetupError, TunefleetError
-from tunefleet.store import SqlStore, migrations, revisions
+from tunefleet.store import RecordFilter, RecordOrder, SqlStore, migrations, revisions
 from tunefleet.store.schema import metadata
 
 from . import values as v
@@ -29,8 +29,8 @@ NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0012"
-down_revision = "0011"
+revision = "0013"
+down_revision = "0012"
 
 
 def upgrade() -> None:
@@ -69,8 +69,8 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The tunefleet after this one: its revision is in the file that is returned."""
     scripts = Path(shutil.copytree(migrations.__path__[0], tmp_path / "scripts"))
     monkeypatch.setattr(revisions, "SCRIPTS", str(scripts))
-    monkeypatch.setattr(revisions, "HEAD", "0012")
-    added = scripts / "versions" / "r0012_owner.py"
+    monkeypatch.setattr(revisions, "HEAD", "0013")
+    added = scripts / "versions" / "r0013_owner.py"
     added.write_text(NEXT.format(more=""))
     return added
 
@@ -117,6 +117,28 @@ def test_the_tasks_of_an_old_file_tell_no_precision_until_they_are_put_again(old
         assert [told] == store.work.tasks("a")
 
 
+def test_the_records_of_an_old_file_are_listed(old: Path) -> None:
+    newest = RecordOrder()
+    with closing(SqlStore.open(old)) as store:
+        [record] = store.explorer.page(RecordFilter(network="NET"), newest, limit=5)
+        assert (record.network, record.device, record.candidate_id) == ("net", "x", "c")
+        assert "skylake" in record.target
+        later = v.run_of(SelectResult((v.cand("d"),)), "a", iteration=1, started_at=20.0)
+        store.work.commit(later)
+        store.work.commit(v.run_of(ProfileResult((), (("d", v.CRASH),)), "a", iteration=1))
+        both = store.explorer.page(RecordFilter(), newest, limit=5)
+        assert [("d", record.place.origin), ("c", record.place.origin)] == [
+            (each.candidate_id, each.place.origin) for each in both
+        ]
+
+
+def test_a_job_that_cannot_be_read_does_not_stop_an_upgrade(old: Path) -> None:
+    query(old, "UPDATE jobs SET spec = '{}'")
+    with closing(SqlStore.open(old)) as store:
+        assert store.explorer.page(RecordFilter(), RecordOrder(), limit=5) == []
+    assert query(old, "SELECT count(*), origin FROM trials") == [(1, None)]
+
+
 def test_the_first_upgrade_loses_nothing(old: Path) -> None:
     tables = [name for (name,) in query(old, "SELECT name FROM sqlite_master WHERE type = 'table'")]
     columns = {
@@ -150,7 +172,7 @@ def test_an_old_file_is_upgraded_with_all_it_holds(old: Path, next_version: Path
     with closing(SqlStore.open(old)) as store:
         assert [job.job_id for job in store.jobs.page()] == ["a"]
     assert query(old, "SELECT owner, version_num FROM jobs, alembic_version") == [
-        ("nobody", "0012")
+        ("nobody", "0013")
     ]
 
 

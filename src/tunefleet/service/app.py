@@ -23,6 +23,7 @@ from tunefleet.service import (
     routes_health,
     routes_jobs,
     routes_networks,
+    routes_records,
 )
 from tunefleet.service.audit import AuditLog
 from tunefleet.service.caller import address_rates, user_rates
@@ -86,6 +87,7 @@ def service_app(
         routes_networks,
         routes_jobs,
         routes_artifacts,
+        routes_records,
         routes_devices,
         routes_accounts,
         pages,

@@ -1,11 +1,11 @@
-"""Pages on what there is beside jobs: submitting to it, devices, best records."""
+"""Pages on what there is beside jobs: submitting to it, devices, records."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated
+from urllib.parse import urlencode
 
 from fastapi import Query, Request
 from starlette.responses import Response, StreamingResponse
@@ -15,7 +15,9 @@ from tunefleet.service.pages import page_router, show
 from tunefleet.service.routes_artifacts import best_records
 from tunefleet.service.routes_devices import list_devices
 from tunefleet.service.routes_networks import list_networks
+from tunefleet.service.routes_records import Chosen, Cursor, Order, csv_line, list_records
 from tunefleet.service.uploads import FORMATS
+from tunefleet.store import RecordColumn, RecordOrder
 from tunefleet.zoo.registry import names
 
 router = page_router()
@@ -33,8 +35,6 @@ _COLUMNS = (
     "device",
     "candidate_id",
 )
-#: A table calculates what begins so.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _Operator = Annotated[str, Query(max_length=100)]
 
 
@@ -60,6 +60,39 @@ def devices_page(request: Request, caller: ByUser) -> Response:
 
 @router.get("/records")
 def records_page(
+    request: Request, caller: ByUser, chosen: Chosen, order: Order, cursor: Cursor = ""
+) -> Response:
+    """Every record, filtered and sorted by the address."""
+    page = list_records(request, caller, chosen, order, cursor, _RECORDS)
+    filters = {name: value for name, value in asdict(chosen).items() if value}
+    sorting = {"sort": order.column.value, "ascending": str(not order.descending).lower()}
+    here = filters | (sorting if order != RecordOrder() else {})
+    return show(
+        request,
+        caller,
+        "records.html",
+        records=page.records,
+        filters=asdict(chosen),
+        chosen=filters,
+        order=order,
+        columns=list(RecordColumn),
+        sortings={column: _sorted_by(column, order, filters) for column in RecordColumn},
+        here=here,
+        cursor=cursor,
+        next=None if page.next is None else {**here, "cursor": page.next},
+    )
+
+
+def _sorted_by(column: RecordColumn, order: RecordOrder, filters: dict[str, str]) -> str:
+    """The address of the same sorted by a column: again by the same, the other way round."""
+    ascending = column is not RecordColumn.MEASURED
+    if column is order.column:
+        ascending = order.descending
+    return urlencode({**filters, "sort": column.value, "ascending": str(ascending).lower()})
+
+
+@router.get("/records/best")
+def best_page(
     request: Request,
     caller: ByUser,
     operator: _Operator = "",
@@ -71,7 +104,7 @@ def records_page(
     return show(
         request,
         caller,
-        "records.html",
+        "best.html",
         records=page.records,
         operator=operator,
         cursor=cursor,
@@ -80,27 +113,20 @@ def records_page(
     )
 
 
-@router.get("/records.csv")
-def records_file(request: Request, caller: ByUser, operator: _Operator = "") -> Response:
+@router.get("/records/best.csv")
+def best_file(request: Request, caller: ByUser, operator: _Operator = "") -> Response:
     """The same as a file for tables, all pages of it."""
     return StreamingResponse(
         _lines(request, caller, operator),
         media_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": 'attachment; filename="records.csv"'},
+        headers={"Content-Disposition": 'attachment; filename="best.csv"'},
     )
 
 
 def _lines(request: Request, caller: ByUser, operator: str) -> Iterator[str]:
-    yield _line(_COLUMNS)
+    yield csv_line(_COLUMNS)
     cursor: str | None = ""
     while cursor is not None:
         page = best_records(request, caller, operator, cursor, _PART)
-        yield "".join(_line([record[name] for name in _COLUMNS]) for record in page.records)
+        yield "".join(csv_line([record[name] for name in _COLUMNS]) for record in page.records)
         cursor = page.next
-
-
-def _line(cells: Any) -> str:
-    text = io.StringIO()
-    safe = [f"'{cell}" if str(cell).startswith(_FORMULA) else cell for cell in cells]
-    csv.writer(text).writerow(safe)
-    return text.getvalue()

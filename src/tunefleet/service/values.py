@@ -315,3 +315,26 @@ class RecordPage(Page):
     """Entries as `tunefleet records best --json` has them."""
 
     records: list[dict[str, Any]]
+
+
+class ExploredRecord(BaseModel):
+    """A trial. A failure has its kind in place of a latency; `job` is given where it is one's own.
+    `measured_at` is in seconds since the epoch."""
+
+    measured_at: float
+    network: str
+    task: str
+    task_id: str
+    operator: str
+    shapes: str
+    device: str
+    target: str
+    latency_us: float | None
+    gflops: float | None
+    failure: str | None
+    candidate_id: str
+    job: str | None
+
+
+class ExploredPage(Page):
+    records: list[ExploredRecord]

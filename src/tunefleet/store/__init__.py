@@ -26,6 +26,14 @@ from tunefleet.store._base import (
 from tunefleet.store._coordination import Coordination
 from tunefleet.store._dispatch import Dispatch
 from tunefleet.store._events import Events, KeptEvent
+from tunefleet.store._explorer import (
+    ListedRecord,
+    RecordColumn,
+    RecordExplorer,
+    RecordFilter,
+    RecordOrder,
+    RecordPlace,
+)
 from tunefleet.store.memory import MemoryStore
 from tunefleet.store.sql import SqlStore, open_store, store_path
 
@@ -45,9 +53,15 @@ __all__ = [
     "Jobs",
     "KeptEvent",
     "KeptNetwork",
+    "ListedRecord",
     "MemoryStore",
     "Quota",
     "Record",
+    "RecordColumn",
+    "RecordExplorer",
+    "RecordFilter",
+    "RecordOrder",
+    "RecordPlace",
     "SqlStore",
     "Store",
     "StoredRecords",

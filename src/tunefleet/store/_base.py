@@ -33,6 +33,7 @@ from tunefleet.store._accounts import Accounts, Holdings
 from tunefleet.store._coordination import Coordination
 from tunefleet.store._dispatch import Dispatch
 from tunefleet.store._events import Events
+from tunefleet.store._explorer import RecordExplorer
 
 #: Jobs that are read at once where nobody says otherwise.
 PAGE = 100
@@ -295,6 +296,9 @@ class Store(Protocol):
 
     @property
     def records(self) -> StoredRecords: ...
+
+    @property
+    def explorer(self) -> RecordExplorer: ...
 
     @property
     def coordination(self) -> Coordination: ...

@@ -19,6 +19,7 @@ from tunefleet.core.stage import (
 )
 from tunefleet.core.trial import Candidate
 from tunefleet.store import codec
+from tunefleet.store.origins import origin_of
 from tunefleet.store.rules import not_selected, outcomes
 from tunefleet.store.schema import candidates, jobs, models, selections, stages, trials
 
@@ -156,6 +157,7 @@ def _write_trials(connection: Connection, seq: int, run: StageRun) -> None:
             )
         )
     )
+    origin = origin_of(connection, key.job_id, key.task_id) if by_candidate else None
     rows = []
     for candidate_id, (outcome, profile_s) in by_candidate.items():
         if candidate_id not in selected:
@@ -174,6 +176,7 @@ def _write_trials(connection: Connection, seq: int, run: StageRun) -> None:
                 "score": score,
                 "build_s": built_s.get(candidate_id, 0.0),
                 "profile_s": profile_s,
+                "origin": origin,
                 **codec.outcome_row(outcome),
             }
         )

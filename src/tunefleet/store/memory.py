@@ -6,6 +6,7 @@ from tunefleet.store.memory_accounts import MemoryAccounts, MemoryHoldings
 from tunefleet.store.memory_coordination import MemoryCoordination
 from tunefleet.store.memory_dispatch import MemoryDispatch
 from tunefleet.store.memory_events import MemoryEvents
+from tunefleet.store.memory_explorer import MemoryExplorer
 from tunefleet.store.memory_jobs import MemoryJobs
 from tunefleet.store.memory_records import MemoryRecords
 from tunefleet.store.memory_state import MemoryState
@@ -22,6 +23,7 @@ class MemoryStore:
         self.jobs = MemoryJobs(self._state, self.coordination, self.events)
         self.work = MemoryWork(self._state, self.coordination)
         self.records = MemoryRecords(self._state)
+        self.explorer = MemoryExplorer(self._state)
         self.dispatch = MemoryDispatch(self._state)
         self.accounts = MemoryAccounts(self._state)
         self.holdings = MemoryHoldings(self._state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, delete, exists, select
 
 from tunefleet.store import reuse
+from tunefleet.store.origins import forget_unused
 from tunefleet.store.schema import (
     best,
     candidates,
@@ -31,7 +32,10 @@ def remove_job(connection: Connection, job_id: str) -> None:
     connection.execute(delete(winners).where(winners.c.job_id == job_id))
     for task_id in beaten:  # while the row of the job says on which device it was measured
         reuse.enter_best(connection, job_id, task_id)
+    came_from = select(trials.c.origin).where(trials.c.job_id == job_id).distinct()
+    origins = [key for key in connection.scalars(came_from) if key is not None]
     connection.execute(delete(trials).where(trials.c.job_id == job_id))
+    forget_unused(connection, origins)
     connection.execute(delete(models).where(models.c.job_id == job_id))
     connection.execute(delete(selections).where(selections.c.stage.in_(own_stages)))
     connection.execute(delete(stages).where(stages.c.job_id == job_id))

@@ -12,6 +12,7 @@ from tunefleet.store.sql_accounts import SqlAccounts, SqlHoldings
 from tunefleet.store.sql_coordination import SqlCoordination
 from tunefleet.store.sql_dispatch import SqlDispatch
 from tunefleet.store.sql_events import SqlEvents
+from tunefleet.store.sql_explorer import SqlExplorer
 from tunefleet.store.sql_jobs import SqlJobs
 from tunefleet.store.sql_records import SqlRecords
 from tunefleet.store.sql_work import SqlWork
@@ -45,6 +46,7 @@ class SqlStore:
         self.jobs = SqlJobs(database)
         self.work = SqlWork(database)
         self.records = SqlRecords(database)
+        self.explorer = SqlExplorer(database)
         self.coordination = SqlCoordination(database)
         self.events = SqlEvents(database)
         self.dispatch = SqlDispatch(database)
