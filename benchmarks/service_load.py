@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import queue
 import random
 import re
 import subprocess
@@ -20,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -29,13 +31,13 @@ import httpx2 as httpx
 
 import common
 from tunefleet.client import AsyncClient
-from tunefleet.core.events import JobEnded, JobOpened, Note, PhaseStarted
+from tunefleet.core.events import Event, JobEnded, JobOpened, Note, PhaseStarted
 from tunefleet.core.job import JobState
 from tunefleet.service.tokens import new_token
 from tunefleet.store import SqlStore, User, each_job, open_store
 
-#: Events of a mock job, and seconds between two of them.
-_EVENTS, _EVENT_S = 40, 0.05
+#: Events of a mock job, seconds between two of them, and jobs at once.
+_EVENTS, _EVENT_S, _AT_ONCE = 40, 0.05, 8
 #: Events of a day: of three jobs at once, one in 2.6 s.
 _DAY = 100_000
 _MOST_MS, _MOST_GROWTH_MB = 200.0, 50.0
@@ -44,6 +46,8 @@ _MOST_MS, _MOST_GROWTH_MB = 200.0, 50.0
 def main(options: argparse.Namespace) -> int:
     if options.serve:
         return serve(Path(options.serve), options.port)
+    if options.watch:
+        return asyncio.run(watch(options.watch))
     started = time.time()
     users, submissions, watchers, seconds, day = 50, 500, 200, 60.0, _DAY
     if options.quick:
@@ -72,34 +76,55 @@ def serve(home: Path, port: int) -> int:
     from tunefleet.service.app import ServiceSettings
     from tunefleet.service.running import HttpService, Listening
 
-    ended = threading.Event()
-    with HttpService(home, Listening(port=port), ServiceSettings(), lambda ids: None) as service:
+    devices = MockDevices(home)
+    with HttpService(home, Listening(port=port), ServiceSettings(), devices.wake) as service:
         print(f"answering at {service.url}", flush=True)
-        threading.Thread(target=mock_devices, args=(home, ended), daemon=True).start()
+        threading.Thread(target=devices.work, daemon=True).start()
         sys.stdin.read()
-        ended.set()
     return 0
 
 
-def mock_devices(home: Path, ended: threading.Event) -> None:
-    """Start jobs, append their events, and finish them: eight at once."""
-    with closing(open_store(home)) as store:
-        told: dict[str, int] = defaultdict(int)
-        while not ended.wait(_EVENT_S):
-            open_jobs = list(each_job(store.jobs, state=JobState.RUNNING))[-8:]
-            for job in open_jobs:
-                known = told[job.job_id]
-                if not known:
-                    page = store.events.page(0, [job.job_id])
-                    known = told[job.job_id] = len(page)
-                if known < _EVENTS:
-                    first = JobOpened(job.job_id, False, job.spec.budget, 0.0)
-                    event: Any = first if not known else Note(f"mock event {known}")
-                    store.events.append(job.job_id, time.time(), [event])
-                    told[job.job_id] += 1
-                else:
-                    store.jobs.finish(job.job_id, JobState.SUCCEEDED, {"stopped": "a mock device"})
-                    store.events.append(job.job_id, time.time(), [JobEnded()])
+class MockDevices:
+    """Start jobs, append their events, and finish them: eight at once. As the server of a home they
+    hear of new jobs, and look for those of before when they begin."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._asked: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def wake(self, job_ids: Sequence[str]) -> None:
+        for job_id in job_ids:
+            self._asked.put(job_id)
+
+    def work(self) -> None:
+        with closing(open_store(self._home)) as store:
+            for job in reversed([*each_job(store.jobs, state=JobState.RUNNING)]):
+                self._asked.put(job.job_id)
+            happened: dict[str, int] = {}
+            while True:
+                began = time.monotonic()
+                while len(happened) < _AT_ONCE and not self._asked.empty():
+                    job_id = self._asked.get()
+                    if store.jobs.get(job_id).state is JobState.RUNNING:
+                        happened.setdefault(job_id, len(store.events.page(0, [job_id])))
+                for job_id in list(happened):
+                    if self._advance(store, job_id, happened[job_id]):
+                        del happened[job_id]
+                    else:
+                        happened[job_id] += 1
+                time.sleep(max(0.0, began + _EVENT_S - time.monotonic()))
+
+    def _advance(self, store: SqlStore, job_id: str, known: int) -> bool:
+        """The next event of a job; whether it was the last."""
+        if known >= _EVENTS:
+            store.jobs.finish(job_id, JobState.SUCCEEDED, {"stopped": "a mock device"})
+            store.events.append(job_id, time.time(), [JobEnded()])
+            return True
+        event: Event = Note(f"mock event {known}")
+        if not known:
+            event = JobOpened(job_id, False, store.jobs.get(job_id).spec.budget, 0.0)
+        store.events.append(job_id, time.time(), [event])
+        return False
 
 
 class ServiceProcess:
@@ -168,37 +193,68 @@ class Timed:
         return [s for began, s in self._answers if began + s < start or began > end]
 
 
+class Watchers:
+    """A process of its own, whose clients each follow a job and tell what they saw."""
+
+    def __init__(self, url: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--watch", url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.watched: list[str] = []
+
+    def watch(self, token: str, job_id: str) -> None:
+        assert self._process.stdin is not None
+        self.watched.append(job_id)
+        self._process.stdin.write(f"{token} {job_id}\n")
+        self._process.stdin.flush()
+
+    def seen(self) -> list[list[int]]:
+        """The numbers of the events that each saw, once all their jobs have ended."""
+        out, _ = self._process.communicate()
+        seen: list[list[int]] = json.loads(out)
+        return seen
+
+
+async def watch(url: str) -> int:
+    """Follow the jobs of stdin (a token and an id in each line), all at once."""
+    clients: dict[str, AsyncClient] = {}
+    watching: list[asyncio.Task[list[int]]] = []
+
+    async def follow(client: AsyncClient, job_id: str) -> list[int]:
+        return [event["seq"] async for event in client.events(job_id)]
+
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        token, job_id = line.split()
+        client = clients.setdefault(token, AsyncClient(url, token))
+        watching.append(asyncio.create_task(follow(client, job_id)))
+    print(json.dumps(await asyncio.gather(*watching)))
+    for client in clients.values():
+        await client.close()
+    return 0
+
+
 async def loaded(
     home: Path, tokens: list[str], submissions: int, watchers: int, seconds: float
 ) -> dict[str, Any]:
-    """Submissions at random moments of so many seconds; each watcher takes the next job."""
+    """Submissions at random moments of so many seconds; the first jobs are watched."""
     service, timed = ServiceProcess(home), Timed()
+    watching = Watchers(service.url)
     clients = [AsyncClient(service.url, token, event_hooks=timed.hooks()) for token in tokens]
+    draw, pause_s = random.Random(1), seconds * len(tokens) / submissions
+    each_job_s = 2 * pause_s
+
+    async def submit(user: int) -> None:
+        for n in range(submissions // len(tokens)):
+            await asyncio.sleep(draw.uniform(0, each_job_s))
+            view = await clients[user].submit("zoo:tiny_cnn", budget={"trials": 100 + n}, threads=1)
+            if len(watching.watched) < watchers:
+                watching.watch(tokens[user], view["id"])
+            await clients[user].jobs(limit=20)
+
     try:
-        jobs: list[tuple[int, str]] = []
-        submitted = asyncio.Event()
-
-        async def submit(user: int) -> None:
-            for n in range(submissions // len(tokens)):
-                await asyncio.sleep(draw.uniform(0, 2 * pause_s))
-                view = await clients[user].submit(
-                    "zoo:tiny_cnn", budget={"trials": 100 + n}, threads=1
-                )
-                jobs.append((user, view["id"]))
-                await clients[user].jobs(limit=20)
-
-        draw, pause_s = random.Random(1), seconds * len(tokens) / submissions
-        seen: dict[int, list[tuple[str, int]]] = defaultdict(list)
-        watched: dict[int, tuple[int, str]] = {}
-
-        async def watch(number: int) -> None:
-            while len(jobs) <= number % submissions and not submitted.is_set():
-                await asyncio.sleep(0.1)
-            user, job_id = watched[number] = jobs[number % len(jobs)]
-            async for event in clients[user].events(job_id):
-                seen[number].append((job_id, event["seq"]))
-
-        watching = [asyncio.create_task(watch(number)) for number in range(watchers)]
         began = time.perf_counter()
         submitting = asyncio.gather(*(submit(user) for user in range(len(tokens))))
         await asyncio.sleep(seconds / 2)
@@ -208,26 +264,21 @@ async def loaded(
         timed.leave_out(killed_at, time.perf_counter() + 1.0)
         await submitting
         submitted_s = time.perf_counter() - began
-        submitted.set()
-        await asyncio.gather(*watching)
+        seen = await asyncio.to_thread(watching.seen)
     finally:
         for client in clients:
             await client.close()
         service.kill()
-    faults = 0
     with closing(open_store(home)) as store:
-        for number in range(watchers):
-            _, job_id = watched[number]
-            kept = [(job_id, each.seq) for each in store.events.page(0, [job_id])]
-            faults += kept != seen[number]
+        kept = [[each.seq for each in store.events.page(0, [job])] for job in watching.watched]
         entered = len(list(each_job(store.jobs)))
     ordered = sorted(timed.seconds)
     return {
         "users": len(tokens),
         "jobs": entered,
         "asked_for": submissions // len(tokens) * len(tokens),
-        "watchers": watchers,
-        "watchers_wrong": faults,
+        "watchers": len(seen),
+        "watchers_wrong": sum(a != b for a, b in zip(kept, seen, strict=True)),
         "failed_answers": sum(status >= 400 for status in timed.statuses),
         "answers": len(ordered),
         "submissions_s": submitted_s,
@@ -298,5 +349,6 @@ def checks(figures: dict[str, Any]) -> list[common.Check]:
 if __name__ == "__main__":
     made = common.parser("A service under load.")
     made.add_argument("--serve", metavar="HOME", help="be the service of a home")
+    made.add_argument("--watch", metavar="URL", help="be the watchers of a service")
     made.add_argument("--port", type=int, default=0)
     common.run(main, made)

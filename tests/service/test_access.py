@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import time
+from functools import partial
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from tunefleet.service.caller import COOKIE, Rates
-from tunefleet.service.tokens import digest_of, new_token, valid_token
+from tunefleet.service.tokens import KnownTokens, digest_of, new_token, valid_token
 from tunefleet.store import MemoryStore, User
 
 from .conftest import World
@@ -143,3 +144,31 @@ def test_the_last_use_is_kept_now_and_then() -> None:
         assert valid_token(accounts, text, now) is not None
         used.append(accounts.tokens("ann")[0].last_used_at)
     assert used == [10.0, 10.0, 100.0]
+
+
+def test_what_ends_a_token_counts_at_once_and_elsewhere_a_second_later(world: World) -> None:
+    root, ann = world.user("root", admin=True), world.user("ann")
+    get_me = partial(world.client.get, "/v1/me", headers=ann)
+    assert get_me().status_code == 200
+    disabled = {"disabled": True}
+    assert world.client.patch("/v1/users/ann", json=disabled, headers=root).status_code == 200
+    assert get_me().status_code == 401
+    assert world.client.patch("/v1/users/ann", json={"disabled": False}, headers=root).is_success
+    assert get_me().status_code == 200
+    [token] = world.client.get("/v1/tokens", headers=ann).json()["tokens"]
+    assert world.client.delete(f"/v1/tokens/{token['id']}", headers=ann).status_code == 204
+    assert get_me().status_code == 401
+
+
+def test_a_token_that_another_process_removed_counts_for_a_second() -> None:
+    accounts = MemoryStore().accounts
+    accounts.put_user(User("ann"))
+    text, token = new_token("ann", 0.0, lives_s=10.5)
+    accounts.put_token(token)
+    known = KnownTokens(accounts)
+    assert known.valid(text, 10.0) == (accounts.user("ann"), token)
+    assert known.valid(text, 10.6) is None  # it is over
+    accounts.remove_token(token.digest)
+    assert known.valid(text, 10.4) is not None
+    assert known.valid(text, 11.1) is None
+    assert known.valid("tf_other", 11.1) is None

@@ -78,6 +78,18 @@ def test_a_job_whose_answer_was_lost_is_asked_for_once(world: World, cut: Cut) -
     assert [job.job_id for job in world.store.jobs.page()] == [view["id"]]
 
 
+def test_a_wait_is_cut_as_often_as_the_service_begins_again(world: World, cut: Cut) -> None:
+    async def asked() -> Any:
+        async with client_of(world, cut) as client:
+            view = await client.submit("zoo:tiny_cnn", budget={"trials": 4}, threads=1)
+            world.store.jobs.finish(view["id"], JobState.FAILED, {})
+            cut.lost = ["GET"] * 5  # more than the client's tries
+            return await client.wait(view["id"])
+
+    assert asyncio.run(asked())["state"] == "failed"
+    assert not cut.lost
+
+
 def test_events_are_seen_once_though_answers_are_lost(world: World, cut: Cut) -> None:
     async def seen() -> list[Any]:
         async with client_of(world, cut) as client:

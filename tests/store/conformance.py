@@ -78,6 +78,7 @@ OF_STORE: dict[str, Any] = {
     "report": lambda s: s.dispatch.report(HOST, 1, {}),
     "take_reports": lambda s: s.dispatch.take_reports("giver"),
     "wanted": lambda s: s.coordination.wanted("job"),
+    "requests": lambda s: s.coordination.requests(["job"]),
     "put_user": lambda s: s.accounts.put_user(ANN),
     "user": lambda s: s.accounts.user("ann"),
     "users": lambda s: s.accounts.users(),
@@ -97,7 +98,7 @@ OF_STORE: dict[str, Any] = {
     "places": lambda s: s.holdings.places(["networks"]),
     "begin_request": lambda s: s.holdings.begin_request("ann", "k", "asked", 1.0),
     "end_request": lambda s: s.holdings.end_request("ann", "k", None),
-    "forget_requests": lambda s: s.holdings.forget_requests(1.0),
+    "forget_unanswered": lambda s: s.holdings.forget_unanswered(),
 }
 
 

@@ -12,6 +12,7 @@ from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Trial
 from tunefleet.errors import InputError
 from tunefleet.store import EVERYONE, AccessToken, AnsweredRequest, KeptNetwork, Quota, User
+from tunefleet.store._accounts import ANSWERED_S
 
 from . import values as v
 
@@ -159,11 +160,11 @@ class Kept:
         assert begin("bob", "k", "asked", 2.0) is None
         store.holdings.end_request("ann", "k", {"job": "7"})
         assert begin("ann", "k", "else", 3.0) == AnsweredRequest("asked", {"job": "7"}, 1.0)
-        store.holdings.forget_requests(before=5.0, unanswered=True)
+        store.holdings.forget_unanswered()
         assert begin("ann", "k", "asked", 3.0) == AnsweredRequest("asked", {"job": "7"}, 1.0)
         assert begin("bob", "k", "asked", 4.0) is None
         store.holdings.end_request("bob", "k", None)
         assert begin("bob", "k", "asked", 4.0) is None
-        store.holdings.forget_requests(before=3.0)
-        assert begin("ann", "k", "asked", 9.0) is None
-        assert begin("bob", "k", "asked", 9.0) == AnsweredRequest("asked", None, 4.0)
+        later = 3.0 + ANSWERED_S
+        assert begin("ann", "k", "asked", later) is None
+        assert begin("bob", "k", "asked", later) == AnsweredRequest("asked", None, 4.0)

@@ -191,11 +191,14 @@ class Requests:
         for request in (ControlRequest.PAUSE, ControlRequest.CANCEL, ControlRequest.RUN):
             store.coordination.ask(job, request)
             assert store.coordination.wanted(job) is request
+            asked = {} if request is ControlRequest.RUN else {job: request}
+            assert asked == store.coordination.requests([job, "unknown"])
 
     def test_a_request_is_of_one_job(self, store: Any, job: str) -> None:
         store.jobs.open(v.make_spec("other"), job_id="other", now=1.0)
         store.coordination.ask(job, ControlRequest.PAUSE)
         assert store.coordination.wanted("other") is ControlRequest.RUN
+        assert store.coordination.requests(["other"]) == {}
 
     def test_a_removed_job_leaves_no_request(self, store: Any, job: str) -> None:
         store.coordination.ask(job, ControlRequest.PAUSE)

@@ -10,7 +10,7 @@ import pytest
 
 from tunefleet import zoo
 from tunefleet.errors import InputError, SetupError
-from tunefleet.zoo.registry import content_key
+from tunefleet.zoo.registry import _version, content_key
 
 pytestmark = pytest.mark.frameworks
 
@@ -180,6 +180,7 @@ def test_missing_package_is_named(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", version)
+    _version.cache_clear()
     with pytest.raises(SetupError, match=r"needs torch.*pip install tunefleet\[zoo\]"):
         content_key(zoo.parse("zoo:tiny_cnn"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

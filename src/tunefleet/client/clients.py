@@ -22,6 +22,7 @@ T = TypeVar("T")
 #: Seconds of a connection and of an answer, and between two tries of a call that got none.
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
+_NOT_REACHED = (httpx.ConnectError, httpx.ConnectTimeout)
 #: The service is busy, or begins.
 _LATER = (429, 502, 503, 504)
 
@@ -49,8 +50,13 @@ class _Tries:
             **({"content": call.content} if call.content is not None else {}),
         }
 
-    def pause_s(self, response: httpx.Response | None) -> float | None:
+    def pause_s(
+        self, response: httpx.Response | None, error: httpx.TransportError | None
+    ) -> float | None:
         """How long to wait before the call is sent again; None where it is answered."""
+        is_wait = "Prefer" in self._call.headers
+        if is_wait and error is not None and not isinstance(error, _NOT_REACHED):
+            self._left = list(_PAUSES_S)  # the service was there, and ended while it waited
         least = response.headers.get("retry-after", "") if response is not None else ""
         later = response is None or response.status_code in _LATER or least
         if not (later and self._left):
@@ -120,7 +126,7 @@ class Client:
                 response = self._http.request(**tries.request())
             except httpx.TransportError as failed:
                 error = failed
-            pause_s = tries.pause_s(response)
+            pause_s = tries.pause_s(response, error)
             if pause_s is None:
                 return tries.answer(response, error)
             time.sleep(pause_s)
@@ -229,7 +235,7 @@ class AsyncClient:
                 response = await self._http.request(**tries.request())
             except httpx.TransportError as failed:
                 error = failed
-            pause_s = tries.pause_s(response)
+            pause_s = tries.pause_s(response, error)
             if pause_s is None:
                 return tries.answer(response, error)
             await asyncio.sleep(pause_s)

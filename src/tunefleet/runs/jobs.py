@@ -91,11 +91,13 @@ def list_jobs(
 def describe_jobs(store: Store, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """Jobs as JSON values; what only a finished one has is None."""
     held = jobs_held(store.coordination)
-    outcomes = store.jobs.outcomes([job.job_id for job in jobs])
+    job_ids = [job.job_id for job in jobs]
+    outcomes, wanted = store.jobs.outcomes(job_ids), store.coordination.requests(job_ids)
     described = []
     for job in jobs:
         outcome = outcomes[job.job_id]
-        status = _status(store, job, held, _mapping(outcome.summary))
+        asked = wanted.get(job.job_id, ControlRequest.RUN)
+        status = _status(store, job, held, asked, _mapping(outcome.summary))
         described.append(_described(job, status, outcome))
     return described
 
@@ -178,13 +180,19 @@ def _mapping(summary: Any) -> dict[str, Any]:
     return summary if isinstance(summary, dict) else {}
 
 
-def _status(store: Store, job: Job, held: Collection[str], summary: dict[str, Any]) -> JobStatus:
-    running = job.state is JobState.RUNNING
+def _status(
+    store: Store,
+    job: Job,
+    held: Collection[str],
+    wanted: ControlRequest,
+    summary: dict[str, Any],
+) -> JobStatus:
+    worked_on = job.state is JobState.RUNNING and bool(held) and job.spec.fingerprint in held
     return status_of(
         job.state,
-        worked_on=running and job.spec.fingerprint in held,
-        wanted=store.coordination.wanted(job.job_id) if running else ControlRequest.RUN,
-        delivered=running and store.work.step(StepKey(job.job_id, StepKind.MEASURE)) is not None,
+        worked_on=worked_on,
+        wanted=wanted,
+        delivered=worked_on and store.work.step(StepKey(job.job_id, StepKind.MEASURE)) is not None,
         stopped=str(summary.get("stopped") or ""),
         served=job.spec.terms.served,
     )

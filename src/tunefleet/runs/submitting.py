@@ -81,7 +81,8 @@ def submit(
     after = store.events.last()
     served = replace(spec, terms=replace(spec.terms, served=True))
     job = enter_job(store, served, context, new=new)
-    store.coordination.ask(job.job_id, ControlRequest.RUN)
+    if store.coordination.wanted(job.job_id) is not ControlRequest.RUN:
+        store.coordination.ask(job.job_id, ControlRequest.RUN)
     if job.job_id != context.run_id:
         after, context.run_id = goes_on_after(store, job.job_id), job.job_id
     return Submitted(job, observer, after)

@@ -32,6 +32,7 @@ from tunefleet.service.devices import ServiceDevices
 from tunefleet.service.jobs import ServiceJobs
 from tunefleet.service.news import News
 from tunefleet.service.problems import tell_problems
+from tunefleet.service.tokens import KnownTokens
 from tunefleet.service.uploads import Uploads
 from tunefleet.store import Store
 
@@ -79,6 +80,7 @@ def service_app(
     app.state.devices = ServiceDevices(Home(home), store)
     app.state.uploads = Uploads(Home(home), store, chosen.most_bytes)
     app.state.user_rates, app.state.address_rates = user_rates(), address_rates()
+    app.state.tokens = KnownTokens(store.accounts)
     app.state.audit = AuditLog(Home(home).audit_log)
     tell_problems(app, Home(home).bugs)
     app.add_middleware(CarefulHeaders)

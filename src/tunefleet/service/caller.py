@@ -13,7 +13,6 @@ from fastapi.security import APIKeyCookie, HTTPBearer
 from fastapi.security.http import HTTPAuthorizationCredentials
 
 from tunefleet.service.problems import Refused
-from tunefleet.service.tokens import valid_token
 from tunefleet.store import AccessToken, User
 
 COOKIE = "tunefleet_session"
@@ -78,7 +77,7 @@ def caller_of(
     sent what changes something, 429 for too many requests."""
     state = request.app.state
     text = bearer.credentials if bearer is not None else cookie
-    found = valid_token(state.store.accounts, text, time.time()) if text else None
+    found = state.tokens.valid(text, time.time()) if text else None
     if found is None or found[1].session != (bearer is None):
         _within(state.address_rates, request.client.host if request.client else "")
         raise Refused(

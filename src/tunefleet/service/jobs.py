@@ -143,77 +143,15 @@ class ServiceJobs:
 
     def views(self, jobs: Sequence[Job]) -> list[JobView]:
         """What is shown of jobs in a list."""
-        claims = self._store.coordination.claims() if jobs else []
         values = describe_jobs(self._store, jobs)
-        return [self._view(job, value, claims) for job, value in zip(jobs, values, strict=True)]
+        why = _Reasons(self._store, [job for job in jobs if job.state is JobState.RUNNING])
+        return [_view(job, value, why) for job, value in zip(jobs, values, strict=True)]
 
     def view(self, job: Job) -> JobView:
         """What is shown of one job, with its result."""
         [view] = self.views([job])
         summary = self._store.jobs.summary(job.job_id)
         return view.model_copy(update={"result": summary if isinstance(summary, dict) else None})
-
-    def _view(self, job: Job, value: Mapping[str, Any], claims: list[ClaimStatus]) -> JobView:
-        spec, agreement = job.spec, value["agreement"] or {}
-        state, reason = self._state(job, value, claims)
-        return JobView(
-            id=job.job_id,
-            kind=str(spec.kind),
-            network=spec.network.name,
-            owner=spec.terms.owner,
-            state=state,
-            reason=reason,
-            outcome=agreement.get("outcome"),
-            created_at=job.created_at,
-            elapsed_s=job.elapsed_s,
-            deadline=spec.terms.deadline,
-            priority=spec.terms.priority,
-            device=spec.device.name,
-            target=str(spec.target),
-            budget=value["budget"],
-            agreement=dict(*spec.agreement.parts) if spec.agreement.parts else {},
-            trials=value["trials"],
-            latency_ms=value["latency_ms"],
-            speedup=value["speedup"],
-            artifact=value["run"] if value["artifact"] else None,
-        )
-
-    def _state(
-        self, job: Job, value: Mapping[str, Any], claims: list[ClaimStatus]
-    ) -> tuple[ServiceState, Reason | None]:
-        state, text = value["state"], value["reason"]
-        if state in (PAUSED, CANCELLING):
-            wanted = self._store.coordination.wanted(job.job_id)
-            if state == CANCELLING:
-                return ServiceState.CANCELLING, Reason(code="cancelled_by_user", text=text)
-            if wanted is ControlRequest.PAUSE:
-                return ServiceState.PAUSED, Reason(code="paused_by_user", text="paused by its user")
-            told = "the scheduler takes it up as soon as it looks"
-            return ServiceState.QUEUED, Reason(code="not_begun", text=told)
-        if state != JobState.RUNNING:
-            code = "ended" if state == JobState.SUCCEEDED else f"{state}"
-            return ServiceState(state), Reason(code=code, text=text) if text else None
-        return ServiceState.RUNNING, self._waiting(job, claims)
-
-    def _waiting(self, job: Job, claims: list[ClaimStatus]) -> Reason | None:
-        """Why nothing of a job runs now; None where something does."""
-        last = self._store.events.page(
-            max(0, self._store.events.last() - _LATEST_EVENTS), [job.job_id]
-        )
-        held = [kept.event for kept in last if not isinstance(kept.event, JobOpened)]
-        if held and isinstance(held[-1], JobHeld):
-            # Who that is, is not theirs to know.
-            what = held[-1].reason.partition(" used by ")
-            text = f"{what[0]} used by another job" if what[1] else what[0]
-            return Reason(code="waits_for_others", text=text)
-        own = [c for c in claims if c.claim.holder.job_id == job.job_id and c.granted]
-        if own:
-            return None
-        others = [c for c in claims if c.granted and c.claim.holder.job_id not in ("", job.job_id)]
-        if not others:
-            return None
-        other = others[-1]
-        return Reason(code="waits_for_share", text=_waits_for(other))
 
     def ask(self, user: User, name: str, request: ControlRequest) -> Job:
         """Pause, continue or cancel a job."""
@@ -255,6 +193,79 @@ class ServiceJobs:
             if found:
                 return folder, found[0]
         raise not_found(f"artifact {name}")
+
+
+class _Reasons:
+    """Why jobs that have not ended do not go on: one look at the store for all of them."""
+
+    def __init__(self, store: Store, jobs: Sequence[Job]) -> None:
+        job_ids = [job.job_id for job in jobs]
+        self._claims = store.coordination.claims() if jobs else []
+        self._wanted = store.coordination.requests(job_ids)
+        self._held: dict[str, JobHeld] = {}
+        latest = store.events.last() - _LATEST_EVENTS if jobs else 0
+        for kept in store.events.page(max(0, latest), job_ids) if jobs else ():
+            if isinstance(kept.event, JobHeld):
+                self._held[kept.job_id] = kept.event
+            elif not isinstance(kept.event, JobOpened):
+                self._held.pop(kept.job_id, None)
+
+    def state(self, job: Job, value: Mapping[str, Any]) -> tuple[ServiceState, Reason | None]:
+        """The state of a job that `describe_jobs` describes, and why."""
+        state, text = value["state"], value["reason"]
+        if state == CANCELLING:
+            return ServiceState.CANCELLING, Reason(code="cancelled_by_user", text=text)
+        if state == PAUSED:
+            if self._wanted.get(job.job_id) is ControlRequest.PAUSE:
+                return ServiceState.PAUSED, Reason(code="paused_by_user", text="paused by its user")
+            told = "the scheduler takes it up as soon as it looks"
+            return ServiceState.QUEUED, Reason(code="not_begun", text=told)
+        if state != JobState.RUNNING:
+            code = "ended" if state == JobState.SUCCEEDED else f"{state}"
+            return ServiceState(state), Reason(code=code, text=text) if text else None
+        return ServiceState.RUNNING, self._waiting(job)
+
+    def _waiting(self, job: Job) -> Reason | None:
+        """Why nothing of a job runs now; None where something does."""
+        held = self._held.get(job.job_id)
+        if held is not None:
+            # Who that is, is not theirs to know.
+            what = held.reason.partition(" used by ")
+            text = f"{what[0]} used by another job" if what[1] else what[0]
+            return Reason(code="waits_for_others", text=text)
+        granted = [claim for claim in self._claims if claim.granted]
+        if any(claim.claim.holder.job_id == job.job_id for claim in granted):
+            return None
+        others = [c for c in granted if c.claim.holder.job_id not in ("", job.job_id)]
+        if not others:
+            return None
+        return Reason(code="waits_for_share", text=_waits_for(others[-1]))
+
+
+def _view(job: Job, value: Mapping[str, Any], why: _Reasons) -> JobView:
+    spec, agreement = job.spec, value["agreement"] or {}
+    state, reason = why.state(job, value)
+    return JobView(
+        id=job.job_id,
+        kind=str(spec.kind),
+        network=spec.network.name,
+        owner=spec.terms.owner,
+        state=state,
+        reason=reason,
+        outcome=agreement.get("outcome"),
+        created_at=job.created_at,
+        elapsed_s=job.elapsed_s,
+        deadline=spec.terms.deadline,
+        priority=spec.terms.priority,
+        device=spec.device.name,
+        target=str(spec.target),
+        budget=value["budget"],
+        agreement=dict(*spec.agreement.parts) if spec.agreement.parts else {},
+        trials=value["trials"],
+        latency_ms=value["latency_ms"],
+        speedup=value["speedup"],
+        artifact=value["run"] if value["artifact"] else None,
+    )
 
 
 def _waits_for(other: ClaimStatus) -> str:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 
-from tunefleet.store import Store
+from tunefleet.errors import RetryElsewhereError
+from tunefleet.store import KeptEvent, Store
 
-#: Seconds between two looks.
-_LOOK_S = 0.2
+#: Seconds between two looks, and the events that are remembered.
+_LOOK_S, _REMEMBERED = 0.2, 5000
+_PAGE = 1000
 
 
 class News:
-    """The jobs of which new events were kept. All in one event loop."""
+    """The latest events of all jobs, and who waits for the next ones. All in one event loop."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        #: All events behind `_begin` up to the last look, also by their jobs.
+        self._latest: deque[KeptEvent] = deque()
+        self._of_job: defaultdict[str, deque[KeptEvent]] = defaultdict(deque)
+        self._begin: float = float("inf")
 
     @contextlib.asynccontextmanager
     async def looking(self) -> AsyncIterator[None]:
@@ -43,15 +50,50 @@ class News:
             if not self._waiting[job_id]:
                 del self._waiting[job_id]
 
+    async def page(self, job_id: str, after: int, limit: int = _PAGE) -> list[KeptEvent]:
+        """The first events of a job behind a number, up to the last look at least; the store is
+        asked for what is not remembered."""
+        if after < self._begin:
+            return await asyncio.to_thread(self._store.events.page, after, [job_id], limit)
+        of_job = self._of_job.get(job_id, ())
+        return list(islice((kept for kept in of_job if kept.seq > after), limit))
+
     async def _look(self) -> None:
-        after = await asyncio.to_thread(self._store.events.last)
+        after = await self._forget()
         while True:
             await asyncio.sleep(_LOOK_S)
-            if not self._waiting:
-                after = await asyncio.to_thread(self._store.events.last)
-                continue
-            page = await asyncio.to_thread(self._store.events.page, after)
+            with contextlib.suppress(RetryElsewhereError):
+                after = await (self._read(after) if self._waiting else self._forget())
+
+    async def _read(self, after: int) -> int:
+        """Remember what happened since, and wake those who wait; the number of the last event."""
+        is_full = True
+        while is_full:
+            page = await asyncio.to_thread(self._store.events.page, after, (), _PAGE)
+            is_full = len(page) == _PAGE
+            after = page[-1].seq if page else after
+            for kept in page:
+                self._latest.append(kept)
+                self._of_job[kept.job_id].append(kept)
+            while len(self._latest) > _REMEMBERED:
+                self._drop()
             for job_id in {kept.job_id for kept in page}:
                 for happened in self._waiting.get(job_id, ()):
                     happened.set()
-            after = page[-1].seq if page else after
+        return after
+
+    async def _forget(self) -> int:
+        """The number of the newest event; those before it are not remembered."""
+        last = await asyncio.to_thread(self._store.events.last)
+        self._latest.clear()
+        self._of_job.clear()
+        self._begin = last
+        return last
+
+    def _drop(self) -> None:
+        oldest = self._latest.popleft()
+        self._begin = oldest.seq
+        of_job = self._of_job[oldest.job_id]
+        of_job.popleft()
+        if not of_job:
+            del self._of_job[oldest.job_id]

@@ -85,6 +85,7 @@ def change_user(name: _Name, changed: ChangedUser, request: Request, caller: ByA
     if name == caller.user.name and (user.disabled or not user.admin):
         raise Refused(409, "you would lock yourself out", cure="let another admin do it")
     request.app.state.store.accounts.put_user(user)
+    request.app.state.tokens.forget()
     what = changed.model_dump(exclude_none=True)
     request.app.state.audit.keep(caller.user.name, "change user", name=name, **{"set": what})
     return _user_view(user)
@@ -134,6 +135,7 @@ def revoke_token(
     if not found:
         raise not_found(f"token {token_id}")
     accounts.remove_token(found[0].digest)
+    request.app.state.tokens.forget()
     request.app.state.audit.keep(caller.user.name, "revoke token", of=owner, prefix=found[0].prefix)
 
 
@@ -195,6 +197,7 @@ def sign_out(request: Request, response: Response, caller: ByUser) -> None:
     """End the session of a browser."""
     if caller.token.session:
         request.app.state.store.accounts.remove_token(caller.token.digest)
+        request.app.state.tokens.forget()
     response.delete_cookie(COOKIE)
 
 

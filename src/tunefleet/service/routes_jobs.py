@@ -23,12 +23,13 @@ from tunefleet.runs.run_log import log_file, read_log
 from tunefleet.service.caller import ByUser
 from tunefleet.service.problems import Refused
 from tunefleet.service.values import AskedJob, EventPage, JobCurve, JobPage, JobView, ServiceState
+from tunefleet.store import KeptEvent
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 _Id = Annotated[str, Path(pattern=r"^[0-9a-f]{6,32}$")]
-#: Seconds for which an answer to a numbered request is kept, and the longest wait for a job.
-_KEYS_S, _LONGEST_WAIT_S = 86_400.0, 60.0
+#: Seconds of the longest wait for a job.
+_LONGEST_WAIT_S = 60.0
 #: Seconds between two signs that a stream without news is alive.
 _ALIVE_S = 15.0
 #: Looks for the last event of a job that has ended, and the seconds between them.
@@ -52,9 +53,7 @@ def create_job(
     state, user = request.app.state, caller.user
     holdings, content = state.store.holdings, digest(asked.model_dump(mode="json"))
     if idempotency_key is not None:
-        now = time.time()
-        holdings.forget_requests(now - _KEYS_S)
-        first = holdings.begin_request(user.name, idempotency_key, content, now)
+        first = holdings.begin_request(user.name, idempotency_key, content, time.time())
         if first is not None and first.asked != content:
             raise Refused(
                 422, "this Idempotency-Key was used for another request", cure="use a new one"
@@ -209,20 +208,28 @@ async def job_events(
         stream = _stream(request, job, after if last_event_id is None else last_event_id)
         return StreamingResponse(stream, media_type=_STREAM)
     until = time.monotonic() + _waited_s(prefer)
-    with request.app.state.news.of(job.job_id) as happened:
-        while True:
-            happened.clear()
-            page = await asyncio.to_thread(
-                request.app.state.store.events.page, after, [job.job_id], limit
-            )
-            job = await asyncio.to_thread(request.app.state.store.jobs.get, job.job_id)
-            left_s = until - time.monotonic()
-            if page or left_s <= 0 or job.state is not JobState.RUNNING:
-                break
-            with suppress(TimeoutError):
-                await asyncio.wait_for(happened.wait(), left_s)
+    page = await _page(request, job, after, limit, until)
     more = str(page[-1].seq) if len(page) == limit else None
     return JSONResponse({"events": [kept.to_json() for kept in page], "next": more})
+
+
+async def _page(
+    request: Request, job: Job, after: int, limit: int, until: float
+) -> list[KeptEvent]:
+    """The events of a job behind a number: those there are, else those to come until then."""
+    store, news = request.app.state.store, request.app.state.news
+    with news.of(job.job_id) as happened:
+        left_s = until - time.monotonic()
+        while left_s > 0 and job.state is JobState.RUNNING:
+            happened.clear()
+            page: list[KeptEvent] = await news.page(job.job_id, after, limit)
+            if page:
+                return page
+            with suppress(TimeoutError):
+                await asyncio.wait_for(happened.wait(), left_s)
+            left_s = until - time.monotonic()
+    found: list[KeptEvent] = await asyncio.to_thread(store.events.page, after, [job.job_id], limit)
+    return found
 
 
 async def _stream(request: Request, job: Job, after: int) -> AsyncIterator[str]:
@@ -230,7 +237,7 @@ async def _stream(request: Request, job: Job, after: int) -> AsyncIterator[str]:
     with request.app.state.news.of(job.job_id) as happened:
         while not await request.is_disconnected():
             happened.clear()
-            page = await asyncio.to_thread(store.events.page, after, [job.job_id])
+            page = await request.app.state.news.page(job.job_id, after)
             for kept in page:
                 after, value = kept.seq, kept.to_json()
                 name = value["event"] or "unknown"

@@ -88,7 +88,7 @@ class HttpService:
         try:
             self._store = open_store(self._home)
             # Those that an earlier process was asked, and did not answer, may be sent again.
-            self._store.holdings.forget_requests(time.time(), unanswered=True)
+            self._store.holdings.forget_unanswered()
             config = uvicorn.Config(
                 service_app(self._home, self._store, self._settings, self._wake),
                 log_config=None,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import threading
+from collections import OrderedDict
 
 from tunefleet.errors import InputError
 from tunefleet.store import AccessToken, Accounts, User
@@ -15,6 +17,8 @@ _PREFIX = len(_MARK) + 6
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 #: Seconds between two times that the last use of a token is kept.
 USED_AGAIN_S = 60.0
+#: Seconds for which a valid token is not looked up again, and how many are remembered.
+_KNOWN_S, _MOST_KNOWN = 1.0, 10_000
 
 
 def new_token(
@@ -57,6 +61,42 @@ def valid_token(accounts: Accounts, text: str, now: float) -> tuple[User, Access
     if token.last_used_at is None or now - token.last_used_at > USED_AGAIN_S:
         accounts.use_token(token.digest, now)
     return user, token
+
+
+class KnownTokens:
+    """`valid_token` for those who ask all the time: an answer counts for a second, after which
+    another process's changes count. Any thread may ask."""
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+        self._lock = threading.Lock()
+        self._changes = 0
+        self._known: OrderedDict[str, tuple[float, User, AccessToken]] = OrderedDict()
+
+    def valid(self, text: str, now: float) -> tuple[User, AccessToken] | None:
+        """As `valid_token`."""
+        name = digest_of(text)
+        with self._lock:
+            changes, known = self._changes, self._known.get(name)
+        if known is not None and 0 <= now - known[0] < _KNOWN_S:
+            _, user, token = known
+            is_over = token.expires_at is not None and token.expires_at <= now
+            return None if is_over else (user, token)
+        found = valid_token(self._accounts, text, now)
+        with self._lock:
+            self._known.pop(name, None)
+            # What was read before a change is not kept beyond it.
+            if found is not None and changes == self._changes:
+                self._known[name] = (now, *found)
+            if len(self._known) > _MOST_KNOWN:
+                self._known.popitem(last=False)
+        return found
+
+    def forget(self) -> None:
+        """To be called after a token or a user was changed or removed: that counts at once."""
+        with self._lock:
+            self._changes += 1
+            self._known.clear()
 
 
 def check_name(name: str) -> str:

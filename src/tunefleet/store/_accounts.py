@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 #: Users and networks of a page.
 PAGE = 100
+#: Seconds for which the answer to a numbered request is kept.
+ANSWERED_S = 86_400.0
 #: The reader that means all tenants.
 EVERYONE = "*"
 
@@ -141,11 +143,12 @@ class Holdings(Protocol):
     def begin_request(
         self, tenant: str, key: str, asked: str, now: float
     ) -> AnsweredRequest | None:
-        """None where a request with this key is the first: it is to be answered now. Else what is
-        known of the first one."""
+        """None where a request with this key is the first of `ANSWERED_S`: it is to be answered
+        now. Else what is known of the first one. This and `end_request` survive a killed process,
+        not a power failure."""
 
     def end_request(self, tenant: str, key: str, answer: Any) -> None:
         """Keep the answer to a request; without one (None) it may be sent again."""
 
-    def forget_requests(self, before: float, *, unanswered: bool = False) -> None:
-        """Forget requests that were begun before a time, or of these the unanswered alone."""
+    def forget_unanswered(self) -> None:
+        """Forget requests without an answer: the process that was to give it has ended."""

@@ -45,6 +45,9 @@ class Coordination(Protocol):
     def wanted(self, job_id: str) -> ControlRequest:
         """What was asked of a job last."""
 
+    def requests(self, job_ids: Sequence[str]) -> dict[str, ControlRequest]:
+        """What was asked last of those jobs that are not just to run, by their ids."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
-from sqlalchemy import Row
+from sqlalchemy import Row, type_coerce
 
 from tunefleet.core.coordination import Claim, ControlRequest
 from tunefleet.core.ids import digest
@@ -35,13 +35,29 @@ from tunefleet.core.target import Target
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
 from tunefleet.store._coordination import Entry
+from tunefleet.store.columns import PlainText, json_of
 from tunefleet.store.database import UnreadableError
 from tunefleet.store.rules import RESULT_TYPES
-from tunefleet.store.schema import candidates, jobs, stages, steps, trials, winners
+from tunefleet.store.schema import (
+    candidates,
+    jobs,
+    stages,
+    steps,
+    trials,
+    winners,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+#: The columns `job_of` reads; the specification as text.
+JOB = (
+    jobs.c.job_id,
+    type_coerce(jobs.c.spec, PlainText).label("spec"),
+    jobs.c.state,
+    jobs.c.created_at,
+    jobs.c.elapsed_s,
+)
 #: The columns `candidate_of` reads, with those that say where the score is found.
 CANDIDATE = (candidates.c.candidate_id, candidates.c.trace, candidates.c.features)
 #: The columns `trial_of` reads.
@@ -132,7 +148,14 @@ def job_row(spec: JobSpec, job_id: str, now: float) -> dict[str, Any]:
 
 @_reading
 def job_of(row: Row[Any]) -> Job:
-    return Job(row.job_id, spec_of(row.spec), JobState(row.state), row.created_at, row.elapsed_s)
+    """Of the columns `JOB`."""
+    return Job(row.job_id, _spec_in(row.spec), JobState(row.state), row.created_at, row.elapsed_s)
+
+
+@functools.lru_cache(maxsize=1024)
+def _spec_in(text: str) -> JobSpec:
+    """Lists of jobs are read again and again, and reading a specification is what takes longest."""
+    return spec_of(json_of(text))
 
 
 @_reading

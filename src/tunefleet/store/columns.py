@@ -40,6 +40,18 @@ class PlainText(Text):
     result_processor = _only(str)
 
 
+def json_of(text: str) -> Any:
+    """The value of a JSON text of a column. Raises UnreadableError."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, TypeError):
+        # Several times slower, but it knows lone surrogates and integers of any length.
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError, TypeError) as error:
+            raise UnreadableError(f"a value is no JSON: {error}") from error
+
+
 class Json(TypeDecorator[Any]):
     """A JSON value as its canonical text; None is the JSON null, not the SQL one."""
 
@@ -51,16 +63,7 @@ class Json(TypeDecorator[Any]):
         return canonical_json(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        if value is None:
-            return None
-        try:
-            return msgspec.json.decode(value)
-        except (msgspec.DecodeError, TypeError):
-            # Several times slower, but it knows lone surrogates and integers of any length.
-            try:
-                return json.loads(value)
-            except (ValueError, RecursionError, TypeError) as error:
-                raise UnreadableError(f"a value is no JSON: {error}") from error
+        return None if value is None else json_of(value)
 
 
 class PackedText(TypeDecorator[str]):

@@ -10,6 +10,7 @@ from typing import Any
 from tunefleet.core.stage import StageKind
 from tunefleet.store import rules
 from tunefleet.store._accounts import (
+    ANSWERED_S,
     PAGE,
     AccessToken,
     AnsweredRequest,
@@ -124,8 +125,9 @@ class MemoryHoldings:
     ) -> AnsweredRequest | None:
         with self._state.verb():
             known = self._answers.get((tenant, key))
-            if known is None:
+            if known is None or known.at < now - ANSWERED_S:
                 self._answers[tenant, key] = AnsweredRequest(asked, None, now)
+                return None
             return deepcopy(known)
 
     def end_request(self, tenant: str, key: str, answer: Any) -> None:
@@ -136,10 +138,6 @@ class MemoryHoldings:
                 known = self._answers[tenant, key]
                 self._answers[tenant, key] = replace(known, answer=deepcopy(answer))
 
-    def forget_requests(self, before: float, *, unanswered: bool = False) -> None:
+    def forget_unanswered(self) -> None:
         with self._state.verb():
-            self._answers = {
-                key: answer
-                for key, answer in self._answers.items()
-                if answer.at >= before or (unanswered and answer.answer is not None)
-            }
+            self._answers = {k: a for k, a in self._answers.items() if a.answer is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tunefleet.core.coordination import Claim, ClaimStatus, ControlRequest, Lease, Queued
@@ -65,6 +66,11 @@ class MemoryCoordination:
     def wanted(self, job_id: str) -> ControlRequest:
         with self._state.verb():
             return self._requests.get(job_id, ControlRequest.RUN)
+
+    def requests(self, job_ids: Sequence[str]) -> dict[str, ControlRequest]:
+        with self._state.verb():
+            asked = {i: self._requests[i] for i in job_ids if i in self._requests}
+            return {i: request for i, request in asked.items() if request is not ControlRequest.RUN}
 
     def check_current(self, lease: Lease) -> None:
         """Raises LeaseLostError; within a verb."""

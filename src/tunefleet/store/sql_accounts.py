@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, Table, delete, func, insert, select, upd
 from tunefleet.core.stage import StageKind
 from tunefleet.store import rules
 from tunefleet.store._accounts import (
+    ANSWERED_S,
     PAGE,
     AccessToken,
     AnsweredRequest,
@@ -145,7 +146,9 @@ class SqlHoldings:
         self, tenant: str, key: str, asked: str, now: float
     ) -> AnsweredRequest | None:
         own = (answers.c.tenant == tenant, answers.c.key == key)
-        with self._database.writing() as connection:
+        # A power failure may take these answers; the jobs that they name are found again.
+        with self._database.coordinating() as connection:
+            connection.execute(delete(answers).where(own[0], answers.c.at < now - ANSWERED_S))
             row = connection.execute(select(answers).where(*own)).one_or_none()
             if row is not None:
                 return AnsweredRequest(row.asked, row.answer, row.at)
@@ -155,16 +158,15 @@ class SqlHoldings:
 
     def end_request(self, tenant: str, key: str, answer: Any) -> None:
         own = (answers.c.tenant == tenant, answers.c.key == key)
-        with self._database.writing() as connection:
+        with self._database.coordinating() as connection:
             if answer is None:
                 connection.execute(delete(answers).where(*own))
             else:
                 connection.execute(update(answers).where(*own).values(answer=answer))
 
-    def forget_requests(self, before: float, *, unanswered: bool = False) -> None:
-        gone = [answers.c.at < before, *[answers.c.answer == None] * unanswered]  # noqa: E711
+    def forget_unanswered(self) -> None:
         with self._database.writing() as connection:
-            connection.execute(delete(answers).where(*gone))
+            connection.execute(delete(answers).where(answers.c.answer == None))  # noqa: E711
 
 
 def _has(connection: Connection, table: Table, tenant: str, digest: str) -> bool:

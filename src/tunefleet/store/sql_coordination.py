@@ -72,6 +72,11 @@ class SqlCoordination:
             request = connection.scalar(query)
             return ControlRequest.RUN if request is None else codec.request_of(request)
 
+    def requests(self, job_ids: Sequence[str]) -> dict[str, ControlRequest]:
+        query = select(requests.c.job_id, requests.c.request).where(requests.c.job_id.in_(job_ids))
+        with self._database.reading() as connection:
+            return {job_id: codec.request_of(text) for job_id, text in connection.execute(query)}
+
 
 def check_current(connection: Connection, lease: Lease) -> None:
     """Raises LeaseLostError; within a transaction."""

@@ -28,7 +28,7 @@ class SqlJobs:
     def open(self, spec: JobSpec, *, job_id: str, now: float) -> Job:
         with self._database.writing() as connection:
             running = connection.execute(
-                select(jobs)
+                select(*codec.JOB)
                 .where(
                     jobs.c.fingerprint == spec.fingerprint,
                     jobs.c.state == JobState.RUNNING.value,
@@ -49,7 +49,8 @@ class SqlJobs:
 
     def get(self, job_id: str) -> Job:
         with self._database.reading() as connection:
-            row = connection.execute(select(jobs).where(jobs.c.job_id == job_id)).one_or_none()
+            query = select(*codec.JOB).where(jobs.c.job_id == job_id)
+            row = connection.execute(query).one_or_none()
             if row is None:
                 raise rules.unknown_job(job_id)
             return codec.job_of(row)
@@ -65,7 +66,7 @@ class SqlJobs:
         tenant: str | None = None,
     ) -> list[Job]:
         rules.check_limit(limit)
-        query = select(jobs).order_by(jobs.c.seq.desc()).limit(limit)
+        query = select(*codec.JOB).order_by(jobs.c.seq.desc()).limit(limit)
         if state is not None:
             query = query.where(jobs.c.state == state.value)
         if fingerprint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING
@@ -59,11 +60,17 @@ def content_key(spec: ZooSpec) -> str:
     return " ".join([spec.complete, f"zoo={ZOO_VERSION}", *_package_versions(spec)])
 
 
+@functools.cache
+def _version(package: str) -> str:
+    """Read once: it is what this process imports."""
+    return metadata.version(package)
+
+
 def _package_versions(spec: ZooSpec) -> list[str]:
     versions = []
     for package in CATALOGUE[spec.name].packages:
         try:
-            versions.append(f"{package}={metadata.version(package)}")
+            versions.append(f"{package}={_version(package)}")
         except metadata.PackageNotFoundError as exc:
             raise SetupError(
                 f"zoo:{spec.name} needs {package}, which is not installed",

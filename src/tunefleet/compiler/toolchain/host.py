@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Sequence
@@ -100,8 +101,11 @@ def llvm_features(target: CpuTarget) -> frozenset[str]:
     return frozenset((features - removed) | added)
 
 
-def _llvm_says(target: CpuTarget) -> set[str]:
-    return {str(f) for f in load_tvm().target.codegen.llvm_get_cpu_features(to_tvm(target))}
+@functools.lru_cache(maxsize=64)
+def _llvm_says(target: CpuTarget) -> frozenset[str]:
+    return frozenset(
+        str(f) for f in load_tvm().target.codegen.llvm_get_cpu_features(to_tvm(target))
+    )
 
 
 def codegen_features(target: CpuTarget) -> list[str]:
