@@ -18,6 +18,7 @@ from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.job import Building, Job, JobSpec, JobState
 from tunefleet.core.settings import TuneSettings
+from tunefleet.errors import InputError
 from tunefleet.fleet.leases import named_units
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.errands import evaluation_spec
@@ -188,7 +189,10 @@ class ServiceJobs:
         """The folder of an artifact that a job of this user delivered, by the beginning of its id,
         and that job."""
         for folder in sorted(Home(self._home).artifacts.glob(f"{name}*")):
-            job_id = str(open_artifact(folder).result.get("job") or folder.name)
+            try:
+                job_id = str(open_artifact(folder).result.get("job") or folder.name)
+            except InputError:  # damaged, and maybe another's: nobody is told
+                continue
             found = self._store.jobs.page(prefix=job_id, tenant=user.name, limit=1)
             if found:
                 return folder, found[0]
