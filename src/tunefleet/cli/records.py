@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -164,3 +165,44 @@ def _tell(done: dict[str, Any]) -> None:
     lines += [f"job {job[:8]}" for job in done["jobs"]]
     for line in lines:
         typer.echo(line)
+
+
+@app.command()
+def share(
+    reader: Annotated[
+        str, typer.Argument(metavar="USER", help="Or all; without it, who may is listed.")
+    ] = "",
+    stop: Annotated[bool, typer.Option("--stop", help="They may not any more.")] = False,
+    home: options.Home = None,
+    server: options.Server = None,
+    json: options.Json = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Let users of a service begin with your records.
+
+    With --server they are those of your jobs there, else those of this home's commands.
+    """
+    if stop and not reader:
+        raise InputError("--stop says nobody's name", cure="name a user, or all")
+    from tunefleet.store import EVERYONE
+
+    name = EVERYONE if reader == "all" else reader
+    if server:
+        from tunefleet.cli.remote import client_of
+        from tunefleet.client.calls import Call, value_of
+
+        call = Call("GET", "/v1/shares")
+        if name and stop:
+            call = Call("DELETE", f"/v1/shares/{quote(name)}")
+        elif name:
+            call = Call("POST", "/v1/shares", {"reader": name})
+        with client_of(server) as client:
+            readers = client.done(value_of(call))["readers"]
+    else:
+        from tunefleet.core.home import default_home
+        from tunefleet.runs.records import share_records
+
+        readers = share_records(home or default_home(), name, shared=not stop)
+    shown = ["all" if each == EVERYONE else each for each in readers]
+    text = f"shared with {', '.join(shown)}" if shown else "shared with nobody"
+    output.tell(json, {"readers": readers}, lambda: typer.echo(text))

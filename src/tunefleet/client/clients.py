@@ -66,9 +66,10 @@ class _Tries:
     def answer(self, response: httpx.Response | None, error: Exception | None) -> Answer:
         """Raises what the service refuses, and RetryElsewhereError where it does not answer."""
         if response is None:
-            raise RetryElsewhereError(
-                f"the service does not answer: {error}", cure="see its address, and that it runs"
-            ) from error
+            cure = "see its address, and that it runs"
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                cure = "name the file of the authority that signed it: SSL_CERT_FILE=FILE"
+            raise RetryElsewhereError(f"the service does not answer: {error}", cure=cure) from error
         answer = Answer(response.status_code, dict(response.headers), response.content)
         if response.is_success or answer.status in self._call.accepted:
             return answer

@@ -9,7 +9,7 @@ from typing import Any
 
 from tunefleet.core.known import RECORD
 from tunefleet.errors import InputError
-from tunefleet.store import FIRST, BestEntry, Store, open_store
+from tunefleet.store import EVERYONE, FIRST, OWN_COMMANDS, BestEntry, Store, open_store
 
 #: Entries that are read at once.
 _PAGE = 256
@@ -51,6 +51,22 @@ def record_page(
     page = store.records.best_page(operator=operator, after=after, limit=limit, tenant=tenant)
     listed = [{k: v for k, v in _listed(entry).items() if k != "job"} for entry in page]
     return listed, ".".join(page[-1].place) if len(page) == limit else None
+
+
+def share_records(home: Path, reader: str, *, shared: bool) -> list[str]:
+    """Let a user of the home's service, or `EVERYONE`, begin with what its commands measured, or
+    not any more; "" changes nothing. Returns who may. Raises InputError for an unknown user."""
+    if not home.is_dir():
+        raise InputError(f"no records in {home}", cure="choose another home")
+    store = open_store(home)
+    try:
+        if reader and reader != EVERYONE and store.accounts.user(reader) is None:
+            raise InputError(f"no user {reader}", cure="tunefleet users list, or all")
+        if reader:
+            store.accounts.share(OWN_COMMANDS, reader, shared)
+        return store.accounts.readers(OWN_COMMANDS)
+    finally:
+        store.close()
 
 
 def export_records(

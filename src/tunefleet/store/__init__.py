@@ -2,6 +2,7 @@
 
 from tunefleet.store._accounts import (
     EVERYONE,
+    OWN_COMMANDS,
     AccessToken,
     Accounts,
     AnsweredRequest,
@@ -40,6 +41,7 @@ from tunefleet.store.sql import SqlStore, open_store, store_path
 __all__ = [
     "EVERYONE",
     "FIRST",
+    "OWN_COMMANDS",
     "AccessToken",
     "Accounts",
     "AnsweredRequest",

@@ -13,6 +13,8 @@ PAGE = 100
 ANSWERED_S = 86_400.0
 #: The reader that means all tenants.
 EVERYONE = "*"
+#: The tenant of what the commands of a home do.
+OWN_COMMANDS = ""
 
 
 @dataclass(frozen=True, slots=True)
