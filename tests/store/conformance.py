@@ -25,6 +25,7 @@ from .conformance_dispatch import HOST, HostWork
 from .conformance_events import EventLog
 from .conformance_explorer import NEWEST, Explored
 from .conformance_jobs import Jobs, Tasks
+from .conformance_learnings import FIRST, Learned
 from .conformance_results import BestRecords, Records, Winners, record_ids
 from .conformance_stages import Commits, Reading, Windows
 from .conformance_steps import StepLog, step
@@ -79,6 +80,10 @@ OF_STORE: dict[str, Any] = {
     "take_reports": lambda s: s.dispatch.take_reports("giver"),
     "wanted": lambda s: s.coordination.wanted("job"),
     "requests": lambda s: s.coordination.requests(["job"]),
+    "add learning": lambda s: s.learnings.add(FIRST),
+    "newest": lambda s: s.learnings.newest("ann", 1),
+    "learned": lambda s: s.learnings.learned("ann", ("1",)),
+    "owners": lambda s: s.learnings.owners("ann"),
     "put_user": lambda s: s.accounts.put_user(ANN),
     "user": lambda s: s.accounts.user("ann"),
     "users": lambda s: s.accounts.users(),
@@ -140,6 +145,7 @@ class StoreConformance(
     Records,
     BestRecords,
     Explored,
+    Learned,
     Winners,
     Leases,
     Fencing,

@@ -35,6 +35,7 @@ from tunefleet.store._explorer import (
     RecordOrder,
     RecordPlace,
 )
+from tunefleet.store._learnings import Learning, LearningOutcome, Learnings
 from tunefleet.store.memory import MemoryStore
 from tunefleet.store.sql import SqlStore, open_store, store_path
 
@@ -55,6 +56,9 @@ __all__ = [
     "Jobs",
     "KeptEvent",
     "KeptNetwork",
+    "Learning",
+    "LearningOutcome",
+    "Learnings",
     "ListedRecord",
     "MemoryStore",
     "Quota",

@@ -34,6 +34,7 @@ from tunefleet.store._coordination import Coordination
 from tunefleet.store._dispatch import Dispatch
 from tunefleet.store._events import Events
 from tunefleet.store._explorer import RecordExplorer
+from tunefleet.store._learnings import Learnings
 
 #: Jobs that are read at once where nobody says otherwise.
 PAGE = 100
@@ -311,6 +312,9 @@ class Store(Protocol):
 
     @property
     def accounts(self) -> Accounts: ...
+
+    @property
+    def learnings(self) -> Learnings: ...
 
     @property
     def holdings(self) -> Holdings: ...

@@ -35,6 +35,7 @@ from tunefleet.core.target import Target
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
 from tunefleet.store._coordination import Entry
+from tunefleet.store._learnings import Learning
 from tunefleet.store.columns import PlainText, json_of
 from tunefleet.store.database import UnreadableError
 from tunefleet.store.rules import RESULT_TYPES
@@ -347,6 +348,18 @@ def request_of(value: str) -> ControlRequest:
     return ControlRequest(value)
 
 
+@_reading
+def learning_of(value: Any) -> Learning:
+    return msgspec.convert(value, Learning)
+
+
 # msgspec looks at a class when it is first asked for it, and crashes where two threads ask at once.
-for _kind in (JobSpec, Claim, tuple[Remark, ...], *RESULT_TYPES.values(), *RESULT_OF.values()):
+for _kind in (
+    JobSpec,
+    Claim,
+    Learning,
+    tuple[Remark, ...],
+    *RESULT_TYPES.values(),
+    *RESULT_OF.values(),
+):
     msgspec.json.Decoder(_kind, dec_hook=lambda _, target: Target.from_json(target))

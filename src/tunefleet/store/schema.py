@@ -339,3 +339,21 @@ answers = Table(
     Column("at", Number, nullable=False, index=True),
     Column("answer", Json, nullable=False),
 )
+
+#: What cost models learned in the background, for the searches of whom.
+learnings = Table(
+    "learnings",
+    metadata,
+    Column("seq", Whole, primary_key=True),
+    Column("tenant", PlainText, nullable=False),
+    Column("value", Json, nullable=False),
+    Index("ix_learnings_tenant_seq", "tenant", "seq"),
+)
+
+#: The jobs whose records they had.
+learned_jobs = Table(
+    "learned_jobs",
+    metadata,
+    Column("tenant", PlainText, primary_key=True),
+    Column("job_id", PlainText, primary_key=True),
+)

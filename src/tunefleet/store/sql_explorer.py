@@ -3,7 +3,7 @@
 What is filtered by is in `origins`, a row for all records that agree in it, so a page is found in
 one of two ways. Where many records match, the first places of the whole order have enough of them,
 and an index has that order. Where few match, or all far behind, an index has them by their origin,
-and the page is the least of them. The first way is tried up to a bound, then the second is taken.
+and the page is the least of them. The first way is tried up to a bound, unless few match.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from sqlalchemy import (
     Connection,
     Row,
     func,
+    literal,
     literal_column,
     or_,
     select,
@@ -34,8 +35,9 @@ from tunefleet.store.database import Database
 from tunefleet.store.reuse import seen_by
 from tunefleet.store.schema import origins, stages, tasks, trials
 
-#: Places of the whole order that are looked at, first for each record asked for, then at most.
-_FIRST_LOOK, _LOOKED_AT = 4, 20_000
+#: Places of the whole order that are looked at: first for each record that is asked for, then at
+#: most; and how many origins are few.
+_FIRST_LOOK, _LOOKED_AT, _FEW_ORIGINS = 4, 20_000, 5_000
 _TEXTS = {
     RecordColumn.NETWORK: origins.c.network,
     RecordColumn.TASK: origins.c.name,
@@ -130,9 +132,8 @@ def _by_latency(
         return _least(connection, matching, columns[1:], order, behind_it, limit, (failed,))
     place = None if after is None else (after.value, after.origin, after.seq)
     measured = [columns[0].is_not(None), *_before(columns, order, place)]
-    found = _among_first(connection, matching, columns, order, measured, limit)
     behind = [or_(signed[0].is_(None), *_before(signed, order, place))] if place else []
-    return found or _gathered(connection, matching, columns, order, behind, limit)
+    return _found(connection, matching, columns, order, measured, behind, limit)
 
 
 def _least(
@@ -146,9 +147,41 @@ def _least(
 ) -> list[int]:
     """The numbers of the first records behind a place in the order of some columns."""
     first = [*kind, *_before(columns, order, place)]
-    found = _among_first(connection, matching, columns, order, first, limit)
     behind = [*kind, *_before(_signed(columns), order, place)]
-    return found or _gathered(connection, matching, columns, order, behind, limit)
+    return _found(connection, matching, columns, order, first, behind, limit)
+
+
+def _found(
+    connection: Connection,
+    matching: list[ColumnElement[bool]],
+    columns: Sequence[ColumnElement[Any]],
+    order: RecordOrder,
+    first: list[ColumnElement[bool]],
+    behind: list[ColumnElement[bool]],
+    limit: int,
+) -> list[int]:
+    """The numbers of the first records: of those that `first` says, where they suffice; else of
+    those that `behind` says."""
+    if found := _among(connection, matching, columns, order, first, limit, _FIRST_LOOK * limit):
+        return found
+    of = select(origins.c.key).where(*matching)
+    keys = list(connection.scalars(of.limit(_FEW_ORIGINS + 1)))
+    is_few = len(keys) <= _FEW_ORIGINS
+    if is_few:
+        own = select(literal(1)).where(trials.c.origin.in_(keys)).limit(_LOOKED_AT + 1)
+        count = connection.scalar(select(func.count()).select_from(own.subquery()))
+        is_few = count is not None and count <= _LOOKED_AT
+    if not is_few and (
+        found := _among(connection, matching, columns, order, first, limit, _LOOKED_AT)
+    ):
+        return found
+    query = (
+        select(trials.c.seq)
+        .where(trials.c.origin.in_(keys if is_few else of), *behind)
+        .order_by(*(column.nulls_last() for column in _ordered(_signed(columns), order)))
+        .limit(limit)
+    )
+    return list(connection.scalars(query))
 
 
 def _signed(columns: Sequence[ColumnElement[Any]]) -> list[ColumnElement[Any]]:
@@ -156,52 +189,32 @@ def _signed(columns: Sequence[ColumnElement[Any]]) -> list[ColumnElement[Any]]:
     return [literal_column(f"+trials.{column.name}") for column in columns]
 
 
-def _among_first(
+def _among(
     connection: Connection,
     matching: list[ColumnElement[bool]],
     columns: Sequence[ColumnElement[Any]],
     order: RecordOrder,
-    kind: list[ColumnElement[bool]],
+    first: list[ColumnElement[bool]],
     limit: int,
+    most: int,
 ) -> list[int]:
-    """They, where so many are among the first places; else none."""
-    for most in (_FIRST_LOOK * limit, _LOOKED_AT):
-        looked = (
-            select(*{*columns, trials.c.origin, trials.c.seq})
-            .where(*kind)
-            .order_by(*_ordered(columns, order))
-            .limit(most)
-            .subquery()
-        )
-        query = (
-            select(looked.c.seq)
-            .join_from(looked, origins, looked.c.origin == origins.c.key)
-            .where(*matching)
-            .order_by(*_ordered([looked.c[column.name] for column in columns], order))
-            .limit(limit)
-        )
-        found = list(connection.scalars(query))
-        if len(found) == limit:
-            return found
-    return []
-
-
-def _gathered(
-    connection: Connection,
-    matching: list[ColumnElement[bool]],
-    columns: Sequence[ColumnElement[Any]],
-    order: RecordOrder,
-    kind: list[ColumnElement[bool]],
-    limit: int,
-) -> list[int]:
-    """They, out of all that match."""
+    """They, where so many are among so many first places of the whole order; else none."""
+    looked = (
+        select(*{*columns, trials.c.origin, trials.c.seq})
+        .where(*first)
+        .order_by(*_ordered(columns, order))
+        .limit(most)
+        .subquery()
+    )
     query = (
-        select(trials.c.seq)
-        .where(trials.c.origin.in_(select(origins.c.key).where(*matching)), *kind)
-        .order_by(*(column.nulls_last() for column in _ordered(_signed(columns), order)))
+        select(looked.c.seq)
+        .join_from(looked, origins, looked.c.origin == origins.c.key)
+        .where(*matching)
+        .order_by(*_ordered([looked.c[column.name] for column in columns], order))
         .limit(limit)
     )
-    return list(connection.scalars(query))
+    found = list(connection.scalars(query))
+    return found if len(found) == limit else []
 
 
 def _by_text(
