@@ -290,6 +290,25 @@ def test_lines_that_are_no_records_are_told(invoke: Invoke, records: str, tmp_pa
     assert "t4: 1 test record of 1 task" in ended.out
 
 
+def test_searches_use_the_version_that_is_chosen(invoke: Invoke, records: str, ship: Ship) -> None:
+    shipped = trained(invoke, records, name="x86")["card"]["id"]
+    ship(shipped)
+    assert f"searches use x86, {shipped[:12]}\n" == costmodel(invoke, "history").out
+    own = trained(invoke, records, "--seeds", "1")["card"]["id"]
+    assert costmodel(invoke, "use", "mine").out == f"searches use mine, {own[:12]}\n"
+    shown = costmodel(invoke, "history").out.splitlines()
+    assert shown[0].endswith(f"version {own[:12]} was chosen")
+    assert shown[1:] == [f"searches use mine, {own[:12]}"]
+    told = json.loads(costmodel(invoke, "history", "--json", "-").out)
+    assert told["in_use"] == own
+    assert [each["parent"] for each in told["learnings"]] == [shipped]
+    assert costmodel(invoke, "use", shipped[:8]).code == 0
+    assert f"searches use x86, {shipped[:12]}" in costmodel(invoke, "history").out
+    # A version that is given the default's name takes its place.
+    again = trained(invoke, records, "--seeds", "1", name="x86")["card"]["id"]
+    assert f"searches use x86, {again[:12]}" in costmodel(invoke, "history").out
+
+
 @pytest.mark.frameworks
 class TestLearn:
     @pytest.fixture

@@ -41,7 +41,7 @@ TASKS = [
 ]
 OF_ALL = [
     *("/jobs", "/jobs?state=paused", "/submit", "/devices", "/records", "/records/best"),
-    *("/records?network=net&sort=latency", "/tokens"),
+    *("/records?network=net&sort=latency", "/cost-models", "/tokens"),
 ]
 
 

@@ -15,6 +15,7 @@ import typer
 
 from tunefleet.cli import options, output, parsing
 from tunefleet.cli.outcome import Stopped
+from tunefleet.core.settings import LEARN_EVERY
 from tunefleet.errors import InputError
 from tunefleet.scheduler.names import PREDICTIVE
 
@@ -60,6 +61,12 @@ def serve(
     max_upload_gib: Annotated[
         float, typer.Option(metavar="GIB", min=0.001, help="The most of one uploaded network.")
     ] = 4.0,
+    learn_every: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Learn from N new records where nothing runs; 0 is never."
+        ),
+    ] = LEARN_EVERY,
     threads: options.Threads = None,
     host_cores: options.HostCores = None,
     device_cores: options.DeviceCores = None,
@@ -89,7 +96,14 @@ def serve(
         home=home,
     )
     idle_s = None if idle is None else idle * 60
-    server = Server(context, policy=policy, idle_s=idle_s, takes_all=take_all, say=say)
+    server = Server(
+        context,
+        policy=policy,
+        idle_s=idle_s,
+        takes_all=take_all,
+        learn_every=learn_every,
+        say=say,
+    )
 
     def end() -> None:
         server.stop()

@@ -273,7 +273,7 @@ def _check_model(name: str, home: Path | None) -> None:
     """Refuse a cost model that is not there or cannot steer a search."""
     if name != NO_MODEL:
         from tunefleet.core.home import default_home
-        from tunefleet.runs.request import pretrained_model
+        from tunefleet.runs.pretrained import pretrained_model
 
         pretrained_model(name, home or default_home())
 

@@ -9,6 +9,10 @@ from tunefleet.core.numbers import count, duration, make_plain, positive
 
 #: The cost model shipped with the package; its card lists the tasks it is used for.
 SHIPPED_MODEL = "x86"
+#: What a cost model that learns on may lose at most, of top-1 or top-5 on what it learned before.
+MOST_FORGOTTEN = 0.03
+#: New records from which one learns in the background: those of a search or two.
+LEARN_EVERY = 1000
 
 #: A larger relative change of a device's reference kernel means that a batch was disturbed.
 MAX_DRIFT = 0.03

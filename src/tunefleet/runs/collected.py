@@ -51,13 +51,16 @@ def write_jobs(out: Path, store: Store, jobs: Iterable[Job]) -> int:
 
 def write_ended(folder: Path, store: Store) -> tuple[list[Path], int]:
     """Write the trials of each job that has ended to a file of its own, which is the same whenever
-    it is written; returns those files, and how many jobs have not ended.
+    it is written; returns those files, and how many jobs have not ended. Jobs are the home's own,
+    and those of users who share their records with all.
 
     A job that goes on would be another file later, with trials that were in this one.
     """
     from tunefleet.store import each_job
 
-    jobs = [job for job in each_job(store.jobs) if not job.spec.shared][::-1]
+    owners = store.learnings.owners("")
+    own = (job for job in each_job(store.jobs) if job.spec.tenant in owners)
+    jobs = [job for job in own if not job.spec.shared][::-1]
     ended = [job for job in jobs if job.state is not JobState.RUNNING]
     files = [(folder / f"{job.job_id}.parquet", job) for job in ended]
     written = [path for path, job in files if write_jobs(path, store, [job])]

@@ -26,15 +26,15 @@ from tunefleet.core.job import (
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.numbers import count, duration, number, positive, whole
 from tunefleet.core.precision import FLOAT32, FLOATS, INT8
-from tunefleet.core.settings import SearchSettings, TuneSettings
+from tunefleet.core.settings import TuneSettings
 from tunefleet.core.shapes import ShapeRequest
 from tunefleet.core.step import Preparation
 from tunefleet.errors import InputError
 from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.pretrained import steered
 from tunefleet.scheduler.names import POLICY_NAMES
 
 if TYPE_CHECKING:
-    from tunefleet.costmodel.registry import RegistryEntry
     from tunefleet.store import Store
 
 _DEFAULT_TRIALS = 1000
@@ -268,7 +268,7 @@ def job_spec(context: BenchmarkContext, source: NetworkSource, request: SearchRe
         content = digest(["place", content, *map(str, request.divided)])
         kind = JobKind.PLACE
     else:
-        settings = replace(settings, search=_steered(settings.search, context.home))
+        settings = replace(settings, search=steered(settings.search, context))
     terms = replace(
         request.terms,
         owner=context.tenant or user_name(),
@@ -314,37 +314,6 @@ def enter_job(store: Store, spec: JobSpec, context: BenchmarkContext, *, new: bo
         for old in each_job(store.jobs, state=JobState.RUNNING, fingerprint=spec.fingerprint):
             store.jobs.finish(old.job_id, JobState.FAILED, {"stopped": "replaced by a new job"})
     return store.jobs.open(spec, job_id=context.run_id, now=context.created_at)
-
-
-def _steered(search: SearchSettings, home: Path) -> SearchSettings:
-    """With the id of the pretrained model in place of its name: a new version is another job.
-
-    None steers a search that is to be random. Which tasks it steers is the card's to say
-    (`stages.steering`).
-    """
-    from tunefleet.costmodel.registry import registry_of
-
-    if not search.pretrained or search.cost_model == "random":
-        return replace(search, pretrained="")
-    model = pretrained_model(search.pretrained, home)
-    return replace(search, pretrained=registry_of(home).keep(model).card.id)
-
-
-def pretrained_model(name: str, home: Path) -> RegistryEntry:
-    """A model of a home's registry, or of a path, that can steer a search. Raises InputError."""
-    from tunefleet.costmodel.registry import registry_of
-    from tunefleet.features.tilings import SCHEMA
-
-    registry = registry_of(home)
-    entry = registry.get(name)
-    if entry.card.features != SCHEMA:
-        raise InputError(
-            f"cost model {name} takes features of {entry.card.features}, a search has {SCHEMA}",
-            cure=f"train one with --features {SCHEMA}",
-        )
-    if not registry.is_shipped(entry):
-        entry.load()  # else every search of a long night would be given up for it
-    return entry
 
 
 def shape_request(

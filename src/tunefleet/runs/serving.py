@@ -18,6 +18,7 @@ from tunefleet.fleet.server_socket import ServerReply, ServerRequest, ServerSock
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.driver import Pipeline, fleet_of
 from tunefleet.runs.errands import ERRANDS, Errand
+from tunefleet.runs.lifelong import BackgroundLearning
 
 if TYPE_CHECKING:
     from tunefleet.fleet.live import Live
@@ -35,8 +36,9 @@ class Server:
     """Takes the jobs of a home that were submitted to it, and with `takes_all` every open one, to
     their end, under one scheduler.
 
-    `run` ends `idle_s` seconds after the last job, never without; `stop` ends it as soon as nothing
-    runs. `say` hears what it does.
+    Where nothing is under way, cost models learn from each `learn_every` new records
+    (`lifelong.BackgroundLearning`). `run` ends `idle_s` seconds after the last job, never without;
+    `stop` ends it as soon as nothing runs. `say` hears what it does.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Server:
         policy: str = "predictive",
         idle_s: float | None = None,
         takes_all: bool = False,
+        learn_every: int = 0,
         say: Callable[[str], None] = _unheard,
     ) -> None:
         self._context = context
@@ -55,6 +58,7 @@ class Server:
         self._takes_all = takes_all
         self._say = say
         self._fleet: LocalFleet = fleet_of(context)
+        self._learning = BackgroundLearning(self._fleet.store, self._home, learn_every, say)
         self._pipelines: dict[str, Pipeline | Errand] = {}
         #: Jobs that could not go on; they are tried again where someone asks for them.
         self._failed: set[str] = set()
@@ -72,6 +76,7 @@ class Server:
             listening = stack.enter_context(ServerSocket(Home(self._home), self._asked))
             self._say(f"serving {self._home} at {listening.path}")
             stack.callback(self._close_pipelines)
+            stack.callback(self._learning.stop)
             self._fleet.shell(self._policy).run(self)
 
     def stop(self) -> None:
@@ -90,11 +95,13 @@ class Server:
         if self._stopped.is_set() or time.monotonic() < self._next_look:
             return None
         for job in self._open_jobs():
+            self._learning.look(is_idle=False)
             live = self._begin(job)
             if live is not None:
                 return live
         wanted = self._fleet.store.coordination.wanted
         self._rests = all(wanted(job_id) is ControlRequest.PAUSE for job_id in self._pipelines)
+        self._learning.look(self._rests)
         self._next_look = time.monotonic() + _LOOK_S
         return None
 

@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from tunefleet.service.caller import ByUser
 from tunefleet.service.pages import page_router, show
 from tunefleet.service.routes_artifacts import best_records
+from tunefleet.service.routes_costmodels import list_cost_models
 from tunefleet.service.routes_devices import list_devices
 from tunefleet.service.routes_networks import list_networks
 from tunefleet.service.routes_records import Chosen, Cursor, Order, csv_line, list_records
@@ -56,6 +57,20 @@ def submit_page(request: Request, caller: ByUser) -> Response:
 def devices_page(request: Request, caller: ByUser) -> Response:
     """What measures, and for whom."""
     return show(request, caller, "devices.html", devices=list_devices(request, caller).devices)
+
+
+@router.get("/cost-models")
+def cost_models_page(request: Request, caller: ByUser) -> Response:
+    """What one's searches are steered by, and what it learned."""
+    listed = list_cost_models(request, caller)
+    return show(
+        request,
+        caller,
+        "cost_models.html",
+        models=listed.models,
+        learnings=listed.learnings,
+        names={model.id: model.name for model in listed.models},
+    )
 
 
 @router.get("/records")

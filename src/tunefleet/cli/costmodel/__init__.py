@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tunefleet.cli.costmodel import comparing, evaluating, exporting, learning, listing, training
+from tunefleet.cli.costmodel import (
+    comparing,
+    evaluating,
+    exporting,
+    learning,
+    listing,
+    training,
+    using,
+)
 from tunefleet.cli.help import Commands
 
 app = Commands(
@@ -12,6 +20,8 @@ app = Commands(
 
 app.command("train")(training.train)
 app.command("learn")(learning.learn)
+app.command("use")(using.use)
+app.command("history")(using.history)
 app.command("evaluate")(evaluating.evaluate)
 app.command("compare")(comparing.compare)
 app.command("list")(listing.list_)

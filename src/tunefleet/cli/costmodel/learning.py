@@ -15,6 +15,7 @@ from tunefleet.cli import dividing, options, output, parsing
 from tunefleet.cli.costmodel import arguments
 from tunefleet.cli.dataset import arguments as dataset
 from tunefleet.cli.outcome import one_line
+from tunefleet.core.settings import MOST_FORGOTTEN
 from tunefleet.errors import InputError
 from tunefleet.system.scratch import scratch_folder
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from tunefleet.learning.progress import ReportProgress
 
 SCHEMA = "tunefleet-costmodel-learn/1"
-MOST_LOSS = 0.03
 
 
 def learn(
@@ -66,7 +66,7 @@ def learn(
             callback=parsing.not_negative,
             help="Largest allowed loss of top-1 or top-5 on earlier trainings.",
         ),
-    ] = MOST_LOSS,
+    ] = MOST_FORGOTTEN,
     split: dividing.Split = dividing.DEFAULT_SPLIT,
     hold_out: dividing.HoldOut = None,
     networks: dividing.Networks = None,
@@ -86,38 +86,29 @@ def learn(
 
     The new version is saved unless it forgets too much.
     """
-    from tunefleet.dataset.splits import divide
-    from tunefleet.learning import evaluation, growing, inputs, training, versions
+    from tunefleet.learning import growing, training
+    from tunefleet.learning.continuing import continued
     from tunefleet.report.units import format_some
 
     progress = arguments.reporter(quiet)
     registry = arguments.registry(home)
     parent = registry.get(model)
-    kind, schema = parent.card.kind, parent.card.features
+    kind = parent.card.kind
     how = training.Options(epochs, device)
     how.check([kind])
     growing.check_learns(parent.card, parent.load())
     division = dividing.division(split, hold_out, networks, test, validation, seed, max_records)
     with _files(add or [], from_home, home, parent.card, progress) as files:
         table = arguments.read(files, measured_on, progress)
-    start = versions.start_of(parent, kind, table)
-    divided = divide(table.rows, division)
-    drawn = inputs.Inputs.of(table, inputs.all_rows(divided), schema, progress)
-    parts = drawn.parts(kind, divided)
-    trained = training.train(
-        kind, parts.train, parts.validation, seeds=len(start), options=how, progress=progress,
-        start=start,
-    )  # fmt: skip
-    recalls = growing.recalled(start, trained.members)
+    made = continued(parent, table, division, how, progress)
     called = name or arguments.own_name(registry, parent)
-    growing.check_recall(called, recalls, most_loss)
-    tested = evaluation.evaluate(trained.members, parts.test)
-    origin = versions.Origin(called, schema, table, division, divided, parent.card)
-    entry = versions.publish(registry, origin, trained, tested, time.time())
+    growing.check_recall(called, made.recalls, most_loss)
+    tested = made.tested()
+    entry = made.publish(registry, called, tested, time.time())
 
     def show() -> None:
         arguments.show_metrics({kind: [each.to_json() for each in tested]})
-        for recall in recalls:
+        for recall in made.recalls:
             before, after = recall.before, recall.after
             typer.echo(
                 f"learned before ({recall.number}), {format_some(recall.records, 'record')}: "
@@ -125,14 +116,14 @@ def learn(
                 f"top-5 {before['top5']:.3f} to {after['top5']:.3f}"
                 f"{'' if recall.has_order else ' (no task has records to rank: not comparable)'}"
             )
-        typer.echo(arguments.split_text(split, divided))
+        typer.echo(arguments.split_text(split, made.divided))
         typer.echo(f"saved as {called}, {entry.card.id[:12]}, in {one_line(str(entry.path))}")
 
     figures: dict[str, Any] = {
         "schema": SCHEMA,
         "path": str(entry.path),
-        "seconds": list(trained.seconds),
-        "recall": [asdict(recall) for recall in recalls],
+        "seconds": list(made.trained.seconds),
+        "recall": [asdict(recall) for recall in made.recalls],
     }
     output.tell(json, {**figures, "card": entry.card.to_json()}, show)
     arguments.tell_which_steers(registry, entry, parent)

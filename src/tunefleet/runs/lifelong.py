@@ -1,0 +1,312 @@
+"""Cost models that learn in the background from what searches measure, on hosts that do nothing
+else.
+
+For each tenant a version learns on from the one that its searches use, by records of its own jobs
+and of those that share with it. It takes the other's place where it ranks records that were held
+back no worse, and does not forget. It does so in a process of its own, which ends as soon as
+anybody wants the host: what it did is then lost, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tunefleet.core.ids import digest
+from tunefleet.core.job import Job, JobState
+from tunefleet.core.settings import MOST_FORGOTTEN, SHIPPED_MODEL
+from tunefleet.errors import InputError, StoreBusyError, TunefleetError
+from tunefleet.fleet.leases import Leases, is_over, this_process
+from tunefleet.runs.pretrained import in_use
+from tunefleet.store import Learning, LearningOutcome, Store, User, open_store
+
+if TYPE_CHECKING:
+    from tunefleet.costmodel.card import DeviceMetrics
+    from tunefleet.costmodel.registry import Registry, RegistryEntry
+    from tunefleet.learning.continuing import Continued
+
+#: Jobs that are looked at for new records, the newest, and records that are learned at once.
+_MOST_JOBS, _MOST_RECORDS = 500, 20_000
+#: Seconds without work before it begins, between two looks for new records, and between two looks
+#: whether the host is wanted.
+_QUIET_S, _LOOK_S, _WANTED_S = 10.0, 30.0, 0.25
+#: Seconds until it is tried again where it ended by an error.
+_FAILED_S = 3600.0
+#: What is held by whoever learns, and the unit of a server.
+_ALONE, _UNITS_BESIDE = "lifelong", ("server", "job lifelong")
+#: By what versions are compared, and what else is told of them.
+RANKED_BY, _TOLD = "pca", ("pca", "top1", "top5")
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecords:
+    """Jobs of others' or one's own that have ended, whose records nothing was learned from."""
+
+    tenant: str
+    jobs: tuple[Job, ...]
+    records: int
+
+
+def new_records(store: Store, tenant: str) -> NewRecords:
+    """What a tenant's model could learn, of the newest jobs."""
+    owners, found, count = store.learnings.owners(tenant), [], 0
+    for owner in sorted(owners):
+        jobs = [
+            job
+            for job in store.jobs.page(tenant=owner, limit=_MOST_JOBS)
+            if job.state is not JobState.RUNNING and not job.spec.shared
+        ]
+        known = store.learnings.learned(tenant, tuple(job.job_id for job in jobs))
+        fresh = [job for job in jobs if job.job_id not in known]
+        outcomes = store.jobs.outcomes([job.job_id for job in fresh])
+        for job in fresh:
+            trials = outcomes[job.job_id].trials if job.job_id in outcomes else 0
+            if trials and count + trials <= _MOST_RECORDS:
+                found.append(job)
+                count += trials
+    return NewRecords(tenant, tuple(found), count)
+
+
+def is_wanted(store: Store, own: Sequence[int]) -> bool:
+    """Whether anybody works on this home, or waits to, but processes of these numbers."""
+    here = this_process()
+    for status in store.coordination.claims():
+        holder, units = status.claim.holder.process, status.claim.units
+        is_own = holder.space == here.space and holder.pid in own
+        is_beside = all(
+            unit in _UNITS_BESIDE or (is_own and unit.startswith("job ")) for unit in units
+        )
+        if not is_beside and not is_over(status):
+            return True
+    return False
+
+
+class BackgroundLearning:
+    """Learning in the background of a server: `look` is called while it runs. Not thread-safe.
+
+    It begins where `every` records are new, after some seconds without work; 0 is never.
+    """
+
+    def __init__(self, store: Store, home: Path, every: int, say: Callable[[str], None]) -> None:
+        self._store = store
+        self._home = home
+        self._every = every
+        self._say = say
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tenant = ""
+        self._idle_since: float | None = None
+        self._next_look = 0.0
+        self._seen = -1
+
+    def look(self, is_idle: bool) -> None:
+        """Begin, go on or end, by whether the server has nothing to do."""
+        now = time.monotonic()
+        if not is_idle:
+            self.stop()
+            self._idle_since = None
+            return
+        self._reap()
+        if self._idle_since is None:
+            self._idle_since = now
+        is_quiet = now - self._idle_since >= _QUIET_S and now >= self._next_look
+        if self._every and self._process is None and is_quiet:
+            self._next_look = now + _LOOK_S
+            self._begin()
+
+    def stop(self) -> None:
+        """End it at once, if it goes on."""
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+        self._say("learning in the background ends: there is work")
+
+    def _begin(self) -> None:
+        last = self._store.events.last()
+        if last == self._seen or is_wanted(self._store, [os.getpid()]):
+            return
+        for tenant in ("", *(user.name for user in _users(self._store))):
+            new = new_records(self._store, tenant)
+            if new.records >= self._every:
+                self._tenant = tenant
+                command = [sys.executable, "-m", __name__, str(self._home), tenant]
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    start_new_session=True,
+                )  # fmt: skip
+                whose = f" of {tenant}" if tenant else ""
+                self._say(f"a cost model learns from {new.records:,} new records{whose}")
+                return
+        self._seen = last
+
+    def _reap(self) -> None:
+        if self._process is None or self._process.poll() is None:
+            return
+        failed, self._process = self._process.returncode != 0, None
+        if failed:
+            self._next_look = time.monotonic() + _FAILED_S
+            return
+        newest = next(iter(self._store.learnings.newest(self._tenant, 1)), None)
+        if newest is not None:
+            self._say(f"what it learned: {told(newest)}")
+
+
+def _users(store: Store) -> Iterator[User]:
+    after = ""
+    while page := store.accounts.users(after):
+        yield from page
+        after = page[-1].name
+
+
+def told(learning: Learning) -> str:
+    """What came of a learning, in a sentence."""
+    ranked = ""
+    if learning.before and learning.after:
+        before, after = learning.before[RANKED_BY], learning.after[RANKED_BY]
+        of = f"of {learning.held_back:,} records held back"
+        ranked = f"; pairs in order: {before:.3f} before, {after:.3f} after, {of}"
+    texts = {
+        LearningOutcome.NO_WORSE: f"version {learning.model[:12]} is used from now on",
+        LearningOutcome.WORSE: f"version {learning.model[:12]} ranks worse and is not used",
+        LearningOutcome.FORGETS: f"refused: {learning.reason}",
+        LearningOutcome.FAILED: f"nothing: {learning.reason}",
+        LearningOutcome.CHOSEN: f"version {learning.in_use[:12]} was chosen",
+    }
+    return texts[learning.outcome] + ranked
+
+
+def learn_once(store: Store, home: Path, tenant: str, epochs: int | None = None) -> Learning:
+    """Learn what is new for a tenant, judge the version, and keep what came of it."""
+    from tunefleet.costmodel.registry import registry_of
+
+    registry, new = registry_of(home), new_records(store, tenant)
+    parent = in_use(registry, store, tenant)
+    learning = Learning(
+        tenant=tenant,
+        at=time.time(),
+        outcome=LearningOutcome.FAILED,
+        parent=parent.card.id,
+        model="",
+        in_use=parent.card.id,
+        jobs=tuple(job.job_id for job in new.jobs),
+        records=new.records,
+    )
+    try:
+        learning = _learned(store, registry, learning, parent, new, epochs)
+    except InputError as error:
+        learning = replace(learning, reason=error.what)
+    learning = replace(learning, at=time.time())
+    store.learnings.add(learning)
+    return learning
+
+
+def _learned(
+    store: Store,
+    registry: Registry,
+    learning: Learning,
+    parent: RegistryEntry,
+    new: NewRecords,
+    epochs: int | None,
+) -> Learning:
+    from tunefleet.dataset.division import Division, Shares
+    from tunefleet.learning import growing, training
+    from tunefleet.learning.continuing import continued
+    from tunefleet.learning.records import read_records
+    from tunefleet.runs.collected import write_jobs
+    from tunefleet.system.scratch import scratch_folder
+
+    growing.check_learns(parent.card, parent.load())
+    with scratch_folder("learn") as folder:
+        paths = [Path(folder, f"{job.job_id}.parquet") for job in new.jobs]
+        files = [
+            path
+            for path, job in zip(paths, new.jobs, strict=True)
+            if write_jobs(path, store, [job])
+        ]
+        records = read_records(files, device="", on_bad=lambda bad: None, progress=_silent)
+    division = Division(shares=Shares(test=0.2))
+    made = continued(parent, records, division, training.Options(epochs), _silent)
+    name = f"learned-{SHIPPED_MODEL}{f'-{digest(new.tenant)[:8]}' if new.tenant else ''}"
+    try:
+        growing.check_recall(name, made.recalls, MOST_FORGOTTEN)
+    except InputError as error:
+        return replace(learning, outcome=LearningOutcome.FORGETS, reason=error.what)
+    return _judged(made, registry, name, learning)
+
+
+def _judged(made: Continued, registry: Registry, name: str, learning: Learning) -> Learning:
+    """Both versions rank the records that were held back; the new one is kept in any case."""
+    tested = made.tested()
+    before, after = _means(made.tested_before()), _means(tested)
+    entry = made.publish(registry, name, tested, time.time())
+    learning = replace(
+        learning,
+        model=entry.card.id,
+        held_back=sum(device.records for device in tested),
+        before=before,
+        after=after,
+    )
+    if after[RANKED_BY] < before[RANKED_BY]:
+        return replace(learning, outcome=LearningOutcome.WORSE)
+    return replace(learning, outcome=LearningOutcome.NO_WORSE, in_use=entry.card.id)
+
+
+def _means(metrics: Sequence[DeviceMetrics]) -> dict[str, float]:
+    """Over devices, weighted by their records."""
+    total = sum(device.records for device in metrics)
+    return {
+        name: sum(device.records * device.median(name) for device in metrics) / total
+        for name in _TOLD
+    }
+
+
+def _silent(text: str) -> None:
+    """Nobody watches."""
+
+
+@contextmanager
+def _ended_by_work(store: Store) -> Iterator[None]:
+    """This process ends at once where anybody wants the host within the block."""
+    done, own = threading.Event(), (os.getpid(), os.getppid())
+
+    def look() -> None:
+        while not done.wait(_WANTED_S):
+            if is_wanted(store, own) or os.getppid() not in own:
+                os.killpg(0, signal.SIGKILL)
+
+    looking = threading.Thread(target=look, name="tunefleet-lifelong", daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        done.set()
+        looking.join()
+
+
+def _main(home: str, tenant: str) -> int:
+    os.nice(19)
+    with closing(open_store(Path(home))) as store, closing(Leases(store.coordination)) as leases:
+        try:
+            with leases.job(_ALONE), _ended_by_work(store):
+                learn_once(store, Path(home), tenant)
+        except StoreBusyError:  # another process learns
+            return 0
+        except TunefleetError as error:
+            print(f"learning in the background: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(*sys.argv[1:]))
