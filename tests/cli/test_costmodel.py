@@ -305,7 +305,8 @@ def test_searches_use_the_version_that_is_chosen(invoke: Invoke, records: str, s
     assert costmodel(invoke, "use", shipped[:8]).code == 0
     assert f"searches use x86, {shipped[:12]}" in costmodel(invoke, "history").out
     # A version that is given the default's name takes its place.
-    again = trained(invoke, records, "--seeds", "1", name="x86")["card"]["id"]
+    train = ("train", records, "--model", "xgb", "--seeds", "1", "--name", "x86")
+    again = json.loads(costmodel(invoke, *train, "--quiet", "--json", "-").out)["card"]["id"]
     assert f"searches use x86, {again[:12]}" in costmodel(invoke, "history").out
 
 

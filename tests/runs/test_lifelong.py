@@ -116,7 +116,7 @@ class Waited:
             self.begun.append((command, begin(self.command, **options)))
             return self.begun[-1][1]
 
-        monkeypatch.setattr(lifelong.subprocess, "Popen", popen)
+        monkeypatch.setattr("tunefleet.runs.lifelong.subprocess.Popen", popen)
         self.learning = BackgroundLearning(self.store, tmp_path, every, self.said.append)
 
     def look(self, is_idle: bool = True) -> int:

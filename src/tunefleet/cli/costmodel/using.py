@@ -25,7 +25,7 @@ def use(
     home: options.Home = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Let searches use a version from now on, until a better one is learned."""
+    """Let searches use a version from now on."""
     from tunefleet.core.home import default_home
     from tunefleet.runs.pretrained import pretrained_model, use
     from tunefleet.store import open_store
@@ -41,7 +41,7 @@ def use(
 def history(
     home: options.Home = None, json: options.Json = None, traceback: options.Traceback = False
 ) -> None:
-    """What models learned in the background, and the version that searches use."""
+    """Show what was learned in the background."""
     from tunefleet.core.home import default_home
     from tunefleet.runs.pretrained import in_use
     from tunefleet.store import open_store
