@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.store.values import make_spec
 from tunefleet.cli.jobs import STATES
+from tunefleet.core.events import Forecasted, SearchEnded
+from tunefleet.core.forecast import Quantiles, SearchForecast, SearchOutcome
 from tunefleet.core.job import JobState
-from tunefleet.report.jobs_text import budget_text
+from tunefleet.report.jobs_text import budget_text, queue_text
 from tunefleet.runs import jobs
 from tunefleet.store import open_store
 
@@ -94,3 +100,38 @@ def test_removing_needs_a_yes_where_nobody_can_be_asked(
 )
 def test_a_budget_in_words(expected: str, budget: dict[str, float]) -> None:
     assert budget_text(budget) == expected
+
+
+def test_the_newest_forecast_of_a_search_is_shown(invoke: Invoke, home: Path) -> None:
+    latency_s = Quantiles(1.8e-3, 1.9e-3, 2.1e-3)
+    forecast = SearchForecast(10, 60.0, 3e-3, 100, 660.0, latency_s, (), 9, probability=0.4)
+    with closing(open_store(home)) as store:
+        store.jobs.open(make_spec("searched"), job_id="f" * 32, now=2.0)
+        older = replace(forecast, end_s=9e3)
+        store.events.append("f" * 32, 1e9, [Forecasted(older), Forecasted(forecast)])
+    shown = invoke("jobs", "--home", str(home)).out
+    clock = time.strftime("%H:%M", time.localtime(1e9 + 600))
+    expected = f"forecast: 1.90 ms (1.80 ms to 2.10 ms) at about {clock}; target reached with 40 %"
+    assert expected in " ".join(shown.split())
+    [first, *_] = json.loads(invoke("jobs", "--home", str(home), "--json", "-").out)["jobs"]
+    assert first["forecast"]["latency_s"]["p50"] == 1.9e-3
+    with closing(open_store(home)) as store:
+        ended = SearchEnded(SearchOutcome(100, 660.0, 2e-3, False))
+        store.events.append("f" * 32, 1e9, [ended])
+    assert "forecast" not in invoke("jobs", "--home", str(home)).out
+
+
+@pytest.mark.parametrize(
+    ("queue", "expected"),
+    [
+        ({"jobs": 0, "starts_at": 0.0, "ends_at": None}, "begins about {0}"),
+        (
+            {"jobs": 1, "starts_at": 0.0, "ends_at": 3600.0},
+            "begins about {0} beside 1 job, ends about {1}",
+        ),
+        ({"jobs": 2, "starts_at": 0.0, "ends_at": None}, "begins about {0} beside 2 jobs"),
+    ],
+)
+def test_a_queue_in_words(queue: dict[str, Any], expected: str) -> None:
+    clocks = [time.strftime("%H:%M", time.localtime(at)) for at in (0, 3600)]
+    assert expected.format(*clocks) == queue_text(queue)

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,13 +181,34 @@ def test_a_forecast_is_shown_while_the_search_goes_on(world: World) -> None:
     world.store.events.append(job_id, 1e9, [Forecasted(of)])
     curve = world.client.get(f"/v1/jobs/{job_id}/curve", headers=ann).json()
     assert (curve["forecast"]["trials"], curve["forecast"]["seconds"]) == (400, 300.0)
+    [listed] = world.client.get("/v1/jobs", headers=ann).json()["jobs"]
+    assert listed["forecast"]["median_ms"] == pytest.approx(0.15)
+    assert listed["forecast"]["ends_at"] == pytest.approx(1e9 + 289.0)
+    text = world.client.get("/jobs", headers=ann).text
+    assert "<td>150 µs<small>100 µs to 200 µs</small>" in text
     text = world.client.get(f"/jobs/{job_id}", headers=ann).text
     assert "150 µs at the end of the budget, with 80 % from 100 µs to 200 µs" in text
     assert "reached by then with 25.0 %" in text
     world.store.events.append(job_id, 1e9, [SearchEnded(SearchOutcome(400, 300.0, 1e-4, True))])
     curve = world.client.get(f"/v1/jobs/{job_id}/curve", headers=ann).json()
     assert curve["forecast"] is None
+    assert world.client.get("/v1/jobs", headers=ann).json()["jobs"][0]["forecast"] is None
     assert "at the end of the budget" not in world.client.get(f"/jobs/{job_id}", headers=ann).text
+
+
+def test_the_queue_is_shown_at_submission(world: World) -> None:
+    ann, bob = world.user("ann"), world.user("bob")
+    queue = world.client.get("/v1/queue", headers=ann).json()
+    assert (queue["jobs"], queue["ends_at"]) == (0, None)
+    assert "Nothing is under way." in world.client.get("/submit", headers=ann).text
+    create(world, bob)
+    answer = world.client.post("/v1/jobs", json=ASKED, headers=ann).json()
+    assert answer["queue"]["jobs"] == 1
+    assert answer["queue"]["starts_at"] == pytest.approx(time.time(), abs=30)
+    assert "2 jobs are under way, until about" in world.client.get("/submit", headers=ann).text
+    page = world.client.get(f"/jobs/{answer['id']}", headers=ann).text
+    assert "beside 1 other job" in page
+    assert world.client.get("/v1/jobs", headers=ann).json()["jobs"][0]["queue"] is None
 
 
 def test_a_page_of_a_job_says_what_it_reached(world: World) -> None:

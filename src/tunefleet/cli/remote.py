@@ -137,6 +137,10 @@ def submit(
             return
         name = view["id"][:8]
         text = f"job {name} ({view['network']}) is {view['state']}; tunefleet watch {name} shows it"
+        if view.get("queue"):
+            from tunefleet.report.jobs_text import queue_text
+
+            text += f"\n{queue_text(view['queue'])}"
         output.tell(json, view, lambda: typer.echo(text))
 
 
@@ -282,13 +286,24 @@ def list_remote(server: str, states: Sequence[str], limit: int, json: str | None
             table.add_column(heading, overflow="fold")
         for view in chosen:
             latency = "" if view["latency_ms"] is None else f"{view['latency_ms']:.3g} ms"
-            reason = (view["reason"] or {}).get("text", "") or view["outcome"] or ""
+            told = [(view["reason"] or {}).get("text"), view["outcome"], _forecast_of(view)]
+            reason = "; ".join(text for text in told if text)
             table.add_row(
                 view["id"][:8], view["state"], view["network"], str(view["trials"]), latency, reason
             )
         output.console().print(table)
 
     output.tell(json, {"jobs": chosen}, show)
+
+
+def _forecast_of(view: dict[str, Any]) -> str:
+    from tunefleet.report.jobs_text import forecast_text
+
+    of = view.get("forecast")
+    if not of:
+        return ""
+    low_s, median_s, high_s = (of[name] / 1e3 for name in ("low_ms", "median_ms", "high_ms"))
+    return forecast_text(low_s, median_s, high_s, of["ends_at"], of["probability"])
 
 
 def client_of(server: str | None) -> Client:

@@ -88,7 +88,36 @@ def job_notes(jobs: Listing) -> Iterator[str]:
         ratio = ratio_text(None, job.get("why_no_speedup"), str(job.get("run") or ""))
         agreement = job.get("agreement") or {}
         agreed = f"agreed: {agreement['text']}" if agreement else ""
-        reasons = [str(job.get("reason") or ""), agreed, ratio]
+        forecast = job.get("forecast")
+        reasons = [str(job.get("reason") or ""), agreed, ratio, _forecast_of(forecast)]
         text = "; ".join(reason for reason in reasons if reason)
         if text:
             yield f"{job['job'][:8]}  {' '.join(text.split())}"
+
+
+def _forecast_of(value: Mapping[str, Any] | None) -> str:
+    if value is None:
+        return ""
+    of = value["latency_s"]
+    return forecast_text(of["p10"], of["p50"], of["p90"], value["ends_at"], value["probability"])
+
+
+def forecast_text(
+    low_s: float, median_s: float, high_s: float, ends_at: float, probability: float | None
+) -> str:
+    """`forecast: 1.90 ms (1.80 ms to 2.10 ms) at about 14:20; target reached with 40 %`."""
+    low, median, high = map(format_latency, (low_s, median_s, high_s))
+    clock = time.strftime("%H:%M", time.localtime(ends_at))
+    likely = "" if probability is None else f"; target reached with {100 * probability:.0f} %"
+    return f"forecast: {median} ({low} to {high}) at about {clock}{likely}"
+
+
+def queue_text(queue: Mapping[str, Any]) -> str:
+    """`begins about 14:05 beside 2 jobs, ends about 14:20`."""
+    starts, ends = (
+        None if at is None else time.strftime("%H:%M", time.localtime(at))
+        for at in (queue["starts_at"], queue["ends_at"])
+    )
+    count = queue["jobs"]
+    beside = f" beside {count} job{'s' * (count != 1)}" if count else ""
+    return f"begins about {starts}{beside}" + (f", ends about {ends}" if ends else "")

@@ -19,6 +19,7 @@ from tunefleet.core.statistics import Interval
 from tunefleet.core.step import StepKey, StepKind
 from tunefleet.errors import InputError, JobError
 from tunefleet.fleet.leases import Leases, jobs_held
+from tunefleet.runs.outlook import kept_forecasts
 from tunefleet.runs.timeline import find_job
 from tunefleet.store import JobOutcome, Store, job_pages, open_store
 
@@ -79,7 +80,10 @@ def list_jobs(
     store = open_store(home)
     try:
         for page in job_pages(store.jobs, state=_stored(states), size=limit or _PAGE):
-            shown = describe_jobs(store, page)
+            shown = [
+                {**value, "forecast": _forecast(store, job)}
+                for job, value in zip(page, describe_jobs(store, page), strict=True)
+            ]
             listed += [each for each in shown if not states or each["state"] in states]
             if limit is not None and len(listed) >= limit:
                 break
@@ -100,6 +104,19 @@ def describe_jobs(store: Store, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         status = _status(store, job, held, asked, _mapping(outcome.summary))
         described.append(_described(job, status, outcome))
     return described
+
+
+def _forecast(store: Store, job: Job) -> dict[str, Any] | None:
+    """The newest forecast of a search that goes on: what it says of the end of its budget."""
+    if job.state is not JobState.RUNNING:
+        return None
+    forecasts, outcome = kept_forecasts(store, job.job_id)
+    if not forecasts or outcome is not None:
+        return None
+    at, newest = forecasts[-1]
+    ends_at = at + max(0.0, newest.end_s - newest.elapsed_s)
+    latency_s, likely = to_json(newest.latency_s), newest.probability
+    return {"latency_s": latency_s, "ends_at": ends_at, "probability": likely}
 
 
 def _stored(states: Collection[str]) -> JobState | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tunefleet.fleet.leases import named_units
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.errands import evaluation_spec
 from tunefleet.runs.jobs import CANCELLING, PAUSED, close_idle, describe_jobs, remove_job
+from tunefleet.runs.queueing import queue_estimate
 from tunefleet.runs.request import (
     SearchRequest,
     job_spec,
@@ -32,8 +33,9 @@ from tunefleet.runs.request import (
 )
 from tunefleet.runs.submitting import submit
 from tunefleet.runs.watching import ignore
+from tunefleet.service.forecasts import NewestForecasts
 from tunefleet.service.problems import Refused, not_found
-from tunefleet.service.values import AskedJob, JobView, Reason, ServiceState
+from tunefleet.service.values import AskedJob, JobView, QueueView, Reason, ServiceState
 from tunefleet.store import Store, User
 
 _ZOO = "zoo:"
@@ -49,6 +51,7 @@ class ServiceJobs:
     def __init__(self, home: Path, store: Store) -> None:
         self._home = home
         self._store = store
+        self._forecasts = NewestForecasts(store)
 
     def enter(self, user: User, asked: AskedJob) -> Job:
         """The job of a request: a new one, or the one that is under way for the same."""
@@ -145,8 +148,23 @@ class ServiceJobs:
     def views(self, jobs: Sequence[Job]) -> list[JobView]:
         """What is shown of jobs in a list."""
         values = describe_jobs(self._store, jobs)
-        why = _Reasons(self._store, [job for job in jobs if job.state is JobState.RUNNING])
-        return [_view(job, value, why) for job, value in zip(jobs, values, strict=True)]
+        open_jobs = [job for job in jobs if job.state is JobState.RUNNING]
+        why, forecasts = _Reasons(self._store, open_jobs), self._forecasts.of(open_jobs)
+        return [
+            _view(job, value, why).model_copy(update={"forecast": forecasts.get(job.job_id)})
+            for job, value in zip(jobs, values, strict=True)
+        ]
+
+    def queue(self, job: Job | None = None) -> QueueView:
+        """When a job that was just entered begins and ends; without one, of what is under way."""
+        return QueueView(**asdict(queue_estimate(self._store, time.time(), job)))
+
+    def entered(self, job: Job) -> JobView:
+        """What is shown of a job that was just entered."""
+        view = self.view(job)
+        if view.state not in (ServiceState.QUEUED, ServiceState.RUNNING):
+            return view
+        return view.model_copy(update={"queue": self.queue(job)})
 
     def view(self, job: Job) -> JobView:
         """What is shown of one job, with its result."""

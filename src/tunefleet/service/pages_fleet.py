@@ -14,7 +14,7 @@ from tunefleet.service.caller import ByUser
 from tunefleet.service.pages import page_router, show
 from tunefleet.service.routes_artifacts import best_records
 from tunefleet.service.routes_costmodels import list_cost_models
-from tunefleet.service.routes_devices import list_devices
+from tunefleet.service.routes_devices import get_queue, list_devices
 from tunefleet.service.routes_networks import list_networks
 from tunefleet.service.routes_records import Chosen, Cursor, Order, csv_line, list_records
 from tunefleet.service.uploads import FORMATS
@@ -50,6 +50,7 @@ def submit_page(request: Request, caller: ByUser) -> Response:
         networks=list_networks(request, caller, "", _NETWORKS).networks,
         examples=names(),
         devices=list_devices(request, caller).devices,
+        queue=get_queue(request, caller),
     )
 
 

@@ -87,6 +87,7 @@ def job_page(job_id: _Id, request: Request, caller: ByUser) -> Response:
         tasks=_task_rows(job_tasks(job_id, request, caller)["tasks"], result),
         samples=history.samples,
         forecast=history.forecast if view.state not in _ENDED else None,
+        queue=state.jobs.queue(job) if _begins(view) else None,
         latest=history.latest[::-1],
         seq=history.seq,
         kinds=_KINDS,
@@ -118,6 +119,12 @@ def compare_page(
         results=[_result(view) for view in views],
         samples=[request.app.state.histories.of(each.job_id).samples for each in found],
     )
+
+
+def _begins(view: JobView) -> bool:
+    """Whether nothing is known yet but the estimate of the queue."""
+    goes_on = view.state in (ServiceState.QUEUED, ServiceState.RUNNING)
+    return goes_on and view.forecast is None and not view.trials
 
 
 def agreed_texts(view: JobView) -> list[str]:

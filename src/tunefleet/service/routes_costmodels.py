@@ -13,7 +13,7 @@ from tunefleet.errors import InputError
 from tunefleet.runs.pretrained import in_use, use
 from tunefleet.service.caller import ByUser
 from tunefleet.service.problems import not_found
-from tunefleet.service.values import CostModelList, CostModelView, LearnedKind, LearningView
+from tunefleet.service.values_records import CostModelList, CostModelView, LearnedKind, LearningView
 from tunefleet.store import Learning
 
 router = APIRouter(prefix="/v1/cost-models", tags=["cost models"])

@@ -77,7 +77,7 @@ def create_job(
         holdings.end_request(user.name, idempotency_key, {"job": job.job_id})
     state.audit.keep(user.name, "submit", job=job.job_id, network=job.spec.network.name)
     state.wake([job.job_id])
-    return _given(response, state.jobs.view(job))
+    return _given(response, state.jobs.entered(job))
 
 
 def _given(response: Response, view: JobView) -> JobView:
@@ -167,7 +167,7 @@ def retry_job(job_id: _Id, request: Request, response: Response, caller: ByUser)
     job = state.jobs.retry(caller.user, job_id)
     state.audit.keep(caller.user.name, "retry", job=job.job_id, of=job_id)
     state.wake([job.job_id])
-    return _given(response, state.jobs.view(job))
+    return _given(response, state.jobs.entered(job))
 
 
 def _asked(request: Request, caller: ByUser, job_id: str, what: ControlRequest) -> JobView:

@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 
 from tunefleet.errors import InputError
 from tunefleet.service.caller import ByUser
-from tunefleet.service.values import ExploredPage, ExploredRecord
+from tunefleet.service.values_records import ExploredPage, ExploredRecord
 from tunefleet.store import (
     ListedRecord,
     RecordColumn,

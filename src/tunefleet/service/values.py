@@ -109,9 +109,30 @@ class Reason(BaseModel):
     text: str
 
 
+class JobForecast(BaseModel):
+    """The newest forecast of a search that goes on: its latency at the end of its budget with 10,
+    50 and 90 %, when that is, and the `probability` that its target is reached by then."""
+
+    low_ms: float
+    median_ms: float
+    high_ms: float
+    ends_at: float
+    probability: float | None = None
+
+
+class QueueView(BaseModel):
+    """When a job that is entered now would begin and end, beside `jobs` that are under way, of
+    which 50 are counted; null where earlier runs do not say. Without a job `ends_at` is when the
+    last of them ends."""
+
+    jobs: int
+    starts_at: float
+    ends_at: float | None
+
+
 class JobView(BaseModel):
     """A job. Times are seconds since the epoch; `result` is that of `tune --json` once there is
-    one."""
+    one; `queue` is given where the job was just entered."""
 
     id: str
     kind: str
@@ -132,6 +153,8 @@ class JobView(BaseModel):
     latency_ms: float | None = None
     speedup: float | None = None
     artifact: str | None = None
+    forecast: JobForecast | None = None
+    queue: QueueView | None = None
     result: dict[str, Any] | None = None
 
 
@@ -315,72 +338,3 @@ class RecordPage(Page):
     """Entries as `tunefleet records best --json` has them."""
 
     records: list[dict[str, Any]]
-
-
-class ExploredRecord(BaseModel):
-    """A trial. A failure has its kind in place of a latency; `job` is given where it is one's own.
-    `measured_at` is in seconds since the epoch."""
-
-    measured_at: float
-    network: str
-    task: str
-    task_id: str
-    operator: str
-    shapes: str
-    device: str
-    target: str
-    latency_us: float | None
-    gflops: float | None
-    failure: str | None
-    candidate_id: str
-    job: str | None
-
-
-class ExploredPage(Page):
-    records: list[ExploredRecord]
-
-
-class LearnedKind(BaseModel):
-    """Programs that a model has learned."""
-
-    architecture: str
-    precision: str
-    records: int
-
-
-class CostModelView(BaseModel):
-    """A version. `parent` is the id of the one that it learned on from; `in_use`: one's searches
-    use it. `created_at` is in seconds since the epoch."""
-
-    id: str
-    name: str
-    kind: str
-    created_at: float
-    parent: str | None
-    shipped: bool
-    in_use: bool
-    learned: list[LearnedKind]
-
-
-class LearningView(BaseModel):
-    """One time of learning in the background, or a choice by the user. `before` and `after` are how
-    the version in use and the new one ranked `held_back` records: the share of pairs in the right
-    order (pca), top-1 and top-5. `in_use` is the version that searches used from then on."""
-
-    at: float
-    outcome: str
-    reason: str
-    records: int
-    held_back: int
-    parent: str
-    model: str | None
-    in_use: str
-    before: dict[str, float]
-    after: dict[str, float]
-
-
-class CostModelList(BaseModel):
-    """Versions, and what was learned, newest first."""
-
-    models: list[CostModelView]
-    learnings: list[LearningView]

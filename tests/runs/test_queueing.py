@@ -1,0 +1,126 @@
+"""When a job that is entered now would begin and end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.store import values as v
+from tunefleet.core.budget import Budget
+from tunefleet.core.coordination import Claim, ControlRequest, Holder
+from tunefleet.core.job import Job, JobState
+from tunefleet.core.phases import PHASES, Forecast
+from tunefleet.core.stage import UpdateResult
+from tunefleet.fleet.leases import this_process
+from tunefleet.runs import queueing
+from tunefleet.runs.queueing import QueueEstimate, SharedWork, finished_s, queue_estimate
+from tunefleet.store import MemoryStore
+
+
+def work(*seconds: float) -> list[SharedWork]:
+    return [SharedWork(each, is_timed=False) for each in seconds]
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "expected"),
+    [
+        (work(60), [], 60),
+        (work(60), work(60), 120),
+        (work(60), work(10), 70),
+        (work(10), work(60), 20),
+        (work(30), work(30, 60), 90),
+        (work(60), [SharedWork(20, is_timed=True)], 70),
+        ([SharedWork(60, is_timed=True)], work(60, 60), 60),
+        (work(0), work(60), 0),
+    ],
+)
+def test_jobs_share_a_device(
+    own: list[SharedWork], others: list[SharedWork], expected: float
+) -> None:
+    [one] = own
+    assert finished_s(one, others) == pytest.approx(expected)
+
+
+def entered(store: Any, job_id: str, budget: Budget, **changed: Any) -> Job:
+    spec = replace(v.make_spec(job_id), budget=budget, **changed)
+    opened: Job = store.jobs.open(spec, job_id=job_id, now=1.0)
+    store.work.put_tasks(job_id, [v.make_task()])
+    return opened
+
+
+def went_on(store: Any, job_id: str, trials: int, elapsed_s: float) -> None:
+    v.commit_measured(store, {f"{job_id}{n}": 1e-3 for n in range(trials)}, job_id=job_id)
+    store.work.commit(v.run_of(UpdateResult(), job_id), elapsed_s=elapsed_s)
+
+
+@pytest.fixture(autouse=True)
+def earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Earlier runs took 2 s a trial and a second for each phase around the search."""
+    known = Forecast(dict.fromkeys(PHASES, 1.0), trial_s=2.0)
+    monkeypatch.setattr(queueing, "forecast_of", lambda store, spec: known)
+
+
+AROUND_S = len(PHASES) - 1
+
+
+class TestQueue:
+    def test_alone_a_job_begins_at_once(self) -> None:
+        store = MemoryStore()
+        job = entered(store, "job", Budget(trials=10))
+        assert queue_estimate(store, 1000.0, job) == QueueEstimate(0, 1000.0, 1020.0 + AROUND_S)
+        job = entered(store, "timed", Budget(seconds=60))
+        assert queue_estimate(store, 1000.0) == QueueEstimate(2, 1000.0, None)
+
+    def test_others_make_it_longer(self) -> None:
+        store = MemoryStore()
+        entered(store, "other", Budget(trials=8))
+        went_on(store, "other", 4, elapsed_s=16.0)
+        job = entered(store, "job", Budget(trials=10))
+        # The other has 16 s left alone.
+        assert queue_estimate(store, 0.0, job) == QueueEstimate(1, 0.0, 36.0 + AROUND_S)
+        store.coordination.ask("other", ControlRequest.PAUSE)
+        assert queue_estimate(store, 0.0, job).jobs == 0
+        store.coordination.ask("other", ControlRequest.RUN)
+        store.jobs.finish("other", JobState.SUCCEEDED, {})
+        assert queue_estimate(store, 0.0, job).ends_at == 20.0 + AROUND_S
+
+    def test_jobs_of_other_devices_do_not(self) -> None:
+        store = MemoryStore()
+        entered(store, "other", Budget(trials=8), device=v.STRANGER)
+        job = entered(store, "job", Budget(trials=10))
+        assert queue_estimate(store, 0.0, job).jobs == 0
+
+    def test_nothing_is_said_of_what_is_not_known(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = MemoryStore()
+        job = entered(store, "job", Budget(trials=10))
+        entered(store, "other", Budget(trials=8))  # without a trial
+        assert queue_estimate(store, 0.0, job) == QueueEstimate(1, 0.0, None)
+        store.jobs.finish("other", JobState.SUCCEEDED, {})
+        monkeypatch.setattr(queueing, "forecast_of", lambda store, spec: Forecast())
+        assert queue_estimate(store, 0.0, job).ends_at is None
+
+    def test_it_waits_for_what_is_measured_now(self) -> None:
+        store = MemoryStore()
+        for unit, expected_s in (("host/core0", 40.0), ("device b", 90.0)):
+            holder = Holder(this_process(), expected_s=expected_s)
+            store.coordination.acquire(Claim(unit, frozenset({unit}), holder), 600.0)
+        job = entered(store, "job", Budget(trials=10))
+        estimate = queue_estimate(store, 0.0, job)
+        assert estimate.starts_at == pytest.approx(40.0, abs=1.0)
+        assert estimate.ends_at == pytest.approx(60.0 + AROUND_S, abs=1.0)
+
+    def test_of_those_under_way_the_last_end_is_told(self) -> None:
+        store = MemoryStore()
+        for job_id, seconds in (("a", 60.0), ("b", 90.0)):
+            entered(store, job_id, Budget(seconds=seconds))
+        assert queue_estimate(store, 1000.0) == QueueEstimate(2, 1000.0, 1090.0)
+        assert queue_estimate(MemoryStore(), 5.0) == QueueEstimate(0, 5.0, None)
+
+    def test_there_is_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(queueing, "_MOST", 2)
+        store = MemoryStore()
+        for job_id in ("a", "b", "c"):
+            entered(store, job_id, Budget(seconds=60.0))
+        assert queue_estimate(store, 0.0) == QueueEstimate(2, 0.0, None)
