@@ -1,4 +1,4 @@
-"""Pages: none is too long, docs/benchmarks.md is that of docs/results, links lead somewhere.
+"""Pages: none is too long, those of benchmarks are made of docs/results, links lead somewhere.
 
 python checks/pages.py [FOLDER]
 """
@@ -33,12 +33,9 @@ def faults(root: Path) -> Iterator[str]:
         for link in _LINK.findall(_CODE.sub("", text)):
             if "://" not in link and not _leads_somewhere(path, link):
                 yield f"{name}: the link {link} leads nowhere"
-    benchmarks, results = root / "docs" / "benchmarks.md", root / "docs" / "results"
-    if benchmarks.read_text(encoding="utf-8") != results_page.page(results):
-        yield (
-            "docs/benchmarks.md is not that of docs/results: "
-            "python checks/results_page.py > docs/benchmarks.md"
-        )
+    for name, text in results_page.pages(root / "docs" / "results").items():
+        if (root / "docs" / name).read_text(encoding="utf-8") != text:
+            yield f"docs/{name} is not that of docs/results: python checks/results_page.py"
 
 
 def _longest(name: str) -> int | None:

@@ -1,16 +1,16 @@
-"""docs/benchmarks.md from the files of docs/results: the current figure of each claim.
+"""The pages of benchmarks from the files of docs/results: the current figure of each claim.
 
 A file has the checks that `benchmarks/*.py --json` writes (`benchmarks/common.py`, `Check`), the
 command, processor and date that they are of, and a table or pictures where one line is too little.
-`page.json` has the head, the sections and the order. A new figure replaces the old one.
+`page.json` has for each page its head, its sections and their order. A new figure replaces the old
+one.
 
-    python checks/results_page.py > docs/benchmarks.md
+    python checks/results_page.py
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -62,15 +62,24 @@ class Result:
         return cls(**value)
 
 
-def page(results: Path) -> str:
-    outline = json.loads((results / "page.json").read_text(encoding="utf-8"))
-    sections = outline["sections"]
-    named = [name for section in sections for name in section["results"]]
+def pages(results: Path) -> dict[str, str]:
+    """The text of each page by its name. Raises ValueError where a result has no place, or two."""
+    outlines = json.loads((results / "page.json").read_text(encoding="utf-8"))
+    named = [
+        name
+        for outline in outlines.values()
+        for section in outline["sections"]
+        for name in section["results"]
+    ]
     there = sorted(path.stem for path in results.glob("*.json") if path.stem != "page")
     if sorted(named) != there:
         odd = sorted(set(named) ^ set(there)) or "a file twice"
         raise ValueError(f"page.json and the files beside it differ: {odd}")
-    lines = list(outline["head"])
+    return {name: _page(results, **outline) for name, outline in outlines.items()}
+
+
+def _page(results: Path, head: list[str], sections: list[dict[str, Any]]) -> str:
+    lines = list(head)
     for section in sections:
         found = [Result.read(results / f"{name}.json") for name in section["results"]]
         lines += ["", f"## {section['title']}", "", *_claims(found)]
@@ -109,4 +118,5 @@ def _row(cells: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page(_RESULTS))
+    for _name, _text in pages(_RESULTS).items():
+        (_RESULTS.parent / _name).write_text(_text, encoding="utf-8")

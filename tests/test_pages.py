@@ -20,9 +20,17 @@ def folder(root: Path, checks: list[dict[str, object]]) -> Path:
     result = {"command": "benchmarks/a.py", "processor": "EPYC", "date": "2026-11-27"}
     (results / "a.json").write_text(json.dumps(result | {"checks": checks}))
     (results / "page.json").write_text(
-        json.dumps({"head": ["# Benchmarks"], "sections": [{"title": "Calls", "results": ["a"]}]})
+        json.dumps(
+            {
+                "benchmarks.md": {
+                    "head": ["# Benchmarks"],
+                    "sections": [{"title": "Calls", "results": ["a"]}],
+                }
+            }
+        )
     )
-    (root / "docs" / "benchmarks.md").write_text(results_page.page(results))
+    for name, text in results_page.pages(results).items():
+        (root / "docs" / name).write_text(text)
     return root
 
 
@@ -64,7 +72,7 @@ def test_a_result_that_no_section_has_is_refused(tmp_path: Path) -> None:
     root = folder(tmp_path, [CHECK])
     (root / "docs" / "results" / "b.json").write_text("{}")
     with pytest.raises(ValueError, match=r"files beside it differ: \['b'\]"):
-        results_page.page(root / "docs" / "results")
+        results_page.pages(root / "docs" / "results")
 
 
 def test_a_bound_without_its_outcome_is_refused() -> None:
