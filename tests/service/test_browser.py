@@ -25,7 +25,9 @@ from tunefleet.service.running import HttpService, Listening
 from tunefleet.store import open_store
 
 from .conftest import World
+from .test_costmodels import learned
 from .test_pages import ended, searched
+from .test_records import measured
 
 playwright: Any = importlib.import_module("playwright.sync_api")
 axe: Any = importlib.import_module("axe_playwright_python.sync_playwright")
@@ -35,6 +37,11 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium"),
 ]
 
+#: It stays here: no updates, no other services.
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 380, "height": 800}
 LOOKS = {"light": ("light", WIDE), "dark": ("dark", WIDE), "narrow": ("light", NARROW)}
 SERIOUS = ("serious", "critical")
@@ -43,7 +50,7 @@ SERIOUS = ("serious", "critical")
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield found
         found.close()
 
@@ -110,7 +117,10 @@ def test_every_page_is_shown(world: World, service: HttpService, browser: Any, l
     of = SearchForecast(40, 11.0, 230e-6, 400, 30.0, latency_s, (), 9)
     world.store.events.append(job_ids[1], 1e9, [Forecasted(of)])
     jobs = [f"/jobs/{job_id}" for job_id in job_ids]
-    others = ["/jobs", "/submit", "/devices", "/records", "/tokens", "/users", "/jobs/000000"]
+    measured(world, "root", "resnet", {"a": 2e-3, "b": 1e-3})
+    learned(world, "root")
+    others = ["/jobs", "/submit", "/devices", "/records", "/records/best", "/cost-models"]
+    others += ["/records?sort=latency&network=res", "/tokens", "/users", "/jobs/000000"]
     with closing(Tab(browser, service.url, look)) as tab:
         tab.page.goto("/signin")
         assert serious_of(tab.page) == []
@@ -206,6 +216,31 @@ def test_both_ways_to_a_digest_agree(world: World, service: HttpService, browser
         assert all(one == other and len(one) == 64 for one, other in answers)
 
 
+def test_records_are_filtered_and_sorted(world: World, service: HttpService, browser: Any) -> None:
+    ann = world.user("ann")
+    measured(world, "ann", "resnet", {f"c{n:02d}": 1e-3 * (60 - n) for n in range(60)})
+    measured(world, "ann", "bert", {"other": 1e-6})
+    with closing(Tab(browser, service.url)) as tab:
+        tab.sign_in(token_of(ann))
+        tab.page.get_by_role("link", name="Records").click()
+        tab.page.get_by_label("Network").fill("res")
+        tab.page.get_by_role("button", name="Filter").click()
+        tab.page.get_by_role("link", name="latency").click()
+        assert tab.page.url.endswith("/records?network=res&sort=latency&ascending=true")
+        cell = tab.page.locator("tbody tr").first.locator("td").nth(6)
+        assert cell.inner_text() == "1.00 ms"
+        tab.page.get_by_role("link", name="Next page").click()
+        assert cell.inner_text() == "51.0 ms"
+        assert tab.page.locator("tbody tr").count() == 10
+        tab.page.get_by_role("link", name="latency").click()
+        assert cell.inner_text() == "60.0 ms"
+        with tab.page.expect_download() as download:
+            tab.page.get_by_role("link", name="As CSV").click()
+        lines = Path(download.value.path()).read_text(encoding="utf-8").splitlines()
+        assert len(lines) == 61
+        assert tab.faults == []
+
+
 def test_a_token_is_shown_once(world: World, service: HttpService, browser: Any) -> None:
     root = world.user("root", admin=True)
     with closing(Tab(browser, service.url)) as tab:
@@ -219,11 +254,12 @@ def test_a_token_is_shown_once(world: World, service: HttpService, browser: Any)
         tab.page.get_by_text("it is not shown again").wait_for()
         text = tab.page.locator("output").inner_text()
         bearer = {"Authorization": f"Bearer {text}"}
-        assert world.client.get("/v1/me", headers=bearer).json()["name"] == "ann"
+        asked = tab.page.request
+        assert asked.get("/v1/me", headers=bearer).json()["name"] == "ann"
         tab.page.reload()
         assert text not in tab.page.content()
         tab.page.on("dialog", lambda dialog: dialog.accept())
         tab.page.get_by_role("button", name="End the token").click()
         tab.page.get_by_role("button", name="End the token").wait_for(state="detached")
-        assert world.client.get("/v1/me", headers=bearer).status_code == 401
+        assert asked.get("/v1/me", headers=bearer).status == 401
         assert tab.faults == []
