@@ -187,3 +187,36 @@ def test_a_client_may_wait_for_the_end(world: World) -> None:
     tag = {"If-None-Match": answer.headers["ETag"]}
     again = world.client.get(f"/v1/jobs/{job_id}", headers={**ann, **tag})
     assert again.status_code == 304
+
+
+def test_jobs_are_filtered_and_sorted(world: World) -> None:
+    ann, bob = world.user("ann"), world.user("bob")
+    create(world, bob, {**ASKED, "network": "zoo:vit_tiny"})
+    ids = [
+        create(world, ann, {**ASKED, "network": f"zoo:{name}"}).json()["id"]
+        for name in ("vit_tiny", "tiny_cnn", "squeezenet")
+    ]
+    results = {ids[0]: 2.0, ids[1]: 1.0}
+    for job_id, latency_ms in results.items():
+        two = {"median": latency_ms, "low": latency_ms, "high": latency_ms}
+        summary = {"run": job_id, "network": {"name": "x"}, "tuned_ms": two}
+        world.store.jobs.finish(job_id, JobState.SUCCEEDED, summary)
+
+    def listed(**query: Any) -> list[str]:
+        answer = world.client.get("/v1/jobs", params=query, headers=ann).json()
+        assert answer["next"] is None
+        assert (answer["of_newest"] is None) is (not query)
+        return [job["network"] for job in answer["jobs"]]
+
+    assert listed() == ["squeezenet", "tiny_cnn", "vit_tiny"]
+    assert listed(text="TINY") == ["tiny_cnn", "vit_tiny"]
+    assert listed(sort="network", ascending=True) == ["squeezenet", "tiny_cnn", "vit_tiny"]
+    assert listed(sort="latency", ascending=True) == ["tiny_cnn", "vit_tiny", "squeezenet"]
+    assert listed(sort="latency") == ["vit_tiny", "tiny_cnn", "squeezenet"]
+    assert listed(sort="latency", state="succeeded", text="VIT") == ["vit_tiny"]
+    assert listed(ascending=True) == ["vit_tiny", "tiny_cnn", "squeezenet"]
+    page = world.client.get("/jobs?text=tiny&sort=latency&ascending=true", headers=ann).text
+    assert page.index("/jobs/" + ids[1]) < page.index("/jobs/" + ids[0])
+    assert ids[2] not in page
+    assert 'href="/jobs?text=tiny&amp;sort=latency&amp;ascending=false"' in page
+    assert 'href="/jobs?text=tiny&amp;sort=latency&amp;ascending=true&amp;state=paused"' in page

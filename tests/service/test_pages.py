@@ -18,11 +18,19 @@ pytest.importorskip(
 )
 
 from tunefleet.core.coordination import Claim, Holder
-from tunefleet.core.events import Forecasted, LaneUpdated, Note, SearchEnded, StageCommitted
+from tunefleet.core.events import (
+    Forecasted,
+    LaneUpdated,
+    Note,
+    ResourceBack,
+    ResourceQuarantined,
+    SearchEnded,
+    StageCommitted,
+)
 from tunefleet.core.forecast import Quantiles, SearchForecast, SearchOutcome
 from tunefleet.core.job import JobKind, JobState
 from tunefleet.core.result import Baseline, Evaluation, ResultNetwork, RunResult, TaskResult
-from tunefleet.core.stage import StageKey, StageKind, StageRun, UpdateResult
+from tunefleet.core.stage import ProfileResult, StageKey, StageKind, StageRun, UpdateResult
 from tunefleet.core.statistics import Interval
 from tunefleet.core.task import Task, WeightedTask
 from tunefleet.fleet.leases import machine_units, this_process
@@ -348,3 +356,33 @@ def test_devices_say_for_whom_they_measure(world: World) -> None:
     assert (local(bob)["job"], local(bob)["detail"]) == (None, "for another user")
     assert f"/jobs/{job_id}" in world.client.get("/devices", headers=ann).text
     assert job_id[:8] not in world.client.get("/devices", headers=bob).text
+
+
+def test_devices_tell_of_drift_and_quarantine(world: World) -> None:
+    ann = world.user("ann")
+
+    def local() -> dict[str, Any]:
+        found: dict[str, Any] = world.client.get("/v1/devices", headers=ann).json()["devices"][0]
+        return found
+
+    assert (local()["drift"], local()["quarantines"]) == ("", 0)
+    jobs = [create(world, ann, budget={"minutes": n}) for n in (1, 2)]
+    key = StageKey(jobs[0], "first", 0, StageKind.PROFILE)
+    run = StageRun(key, ProfileResult(()), 1e9, 2.0, "reference drift +2.7%", "device")
+    world.store.events.append(jobs[0], 1e9, [StageCommitted(run, 0, 1.0)])
+    assert (local()["drift"], local()["drift_at"]) == ("reference drift +2.7%", 1e9 + 2)
+    now, reason = time.time(), f"its reference kernel moved {HOSTILE}"
+    for job_id in jobs:  # each job that runs keeps it
+        world.store.events.append(job_id, now, [ResourceQuarantined("device", reason, 60.0)])
+    device = local()
+    assert (device["state"], device["detail"], device["quarantines"]) == ("quarantined", reason, 1)
+    assert device["quarantined_until"] == pytest.approx(now + 60)
+    text = world.client.get("/devices", headers=ann).text
+    assert "reference drift +2.7%" in text
+    assert "<img" not in text
+    world.store.events.append(jobs[0], now + 1, [ResourceBack("device")])
+    device = local()
+    assert (device["quarantined_until"], device["quarantines"]) == (pytest.approx(now + 1), 1)
+    later = ResourceQuarantined("device", reason, 5.0)
+    world.store.events.append(jobs[0], now - 100 + 300, [later])
+    assert local()["quarantines"] == 2

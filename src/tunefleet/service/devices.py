@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tunefleet.core.coordination import ClaimStatus
 from tunefleet.core.home import Home
@@ -15,6 +16,7 @@ from tunefleet.devices.registry import DeviceRegistry
 from tunefleet.errors import InputError
 from tunefleet.fleet.leases import is_over
 from tunefleet.service.caller import Caller
+from tunefleet.service.conditions import Condition, Conditions
 from tunefleet.service.values import DeviceView
 from tunefleet.store import Store, User
 
@@ -30,6 +32,7 @@ class ServiceDevices:
         self._store = store
         self._lock = threading.Lock()
         self._answers: dict[str, tuple[float, Health]] = {}
+        self._conditions = Conditions(store)
 
     def views(self, caller: Caller) -> list[DeviceView]:
         """All devices, as a caller may see them: addresses as an admin, of others' jobs that there
@@ -43,7 +46,10 @@ class ServiceDevices:
         used = {device.name: _claim_of(device, claims) for device in devices}
         healths = self._healths([device for device in devices if used[device.name] is None])
         return [
-            self._view(device, used[device.name], healths.get(device.name), caller)
+            _in_condition(
+                self._view(device, used[device.name], healths.get(device.name), caller),
+                self._conditions.of(device.name),
+            )
             for device in devices
         ]
 
@@ -100,6 +106,21 @@ class ServiceDevices:
             return bool(job_id) and self._store.jobs.get(job_id).spec.tenant == user.name
         except InputError:  # removed just now
             return False
+
+
+def _in_condition(view: DeviceView, condition: Condition) -> DeviceView:
+    until = condition.quarantined_until
+    told: dict[str, Any] = {
+        "drift": condition.drift,
+        "drift_at": condition.drift_at,
+        "quarantines": condition.quarantines,
+        "quarantine_reason": condition.reason,
+        "quarantined_at": condition.quarantined_at,
+        "quarantined_until": until,
+    }
+    if until is not None and until > time.time() and view.state in ("free", "measuring"):
+        told |= {"state": "quarantined", "detail": condition.reason}
+    return view.model_copy(update=told)
 
 
 def _claim_of(device: ListedDevice, claims: Iterable[ClaimStatus]) -> ClaimStatus | None:

@@ -35,11 +35,13 @@ from tunefleet.runs.submitting import submit
 from tunefleet.runs.watching import ignore
 from tunefleet.service.forecasts import NewestForecasts
 from tunefleet.service.problems import Refused, not_found
-from tunefleet.service.values import AskedJob, JobView, QueueView, Reason, ServiceState
+from tunefleet.service.values import AskedJob, JobColumn, JobView, QueueView, Reason, ServiceState
 from tunefleet.store import Store, User
 
 _ZOO = "zoo:"
 _DAY_S = 86_400.0
+#: Jobs that are filtered and sorted, the newest.
+_SORTED = 500
 #: How far back the events of a job are read for the reason why it waits.
 _LATEST_EVENTS = 200
 
@@ -144,6 +146,29 @@ class ServiceJobs:
         jobs = self._store.jobs.page(after=after, limit=limit, state=stored, tenant=user.name)
         more = jobs[-1].job_id if len(jobs) == limit else None
         return jobs, more
+
+    def in_order(
+        self,
+        user: User,
+        state: ServiceState | None,
+        text: str,
+        column: JobColumn,
+        ascending: bool,
+    ) -> tuple[list[JobView], int]:
+        """The jobs of a user in a state, with this text in the name of their network or device, by
+        a column, those without a value last; and how many of the newest were looked at."""
+        jobs, _ = self.page(user, "", _SORTED, state)
+        wanted = text.casefold()
+        named = [
+            job
+            for job in jobs
+            if wanted in job.spec.network.name.casefold()
+            or wanted in job.spec.device.name.casefold()
+        ]
+        views = [view for view in self.views(named) if state in (None, view.state)]
+        has = [view for view in views if _value(view, column) is not None]
+        found = sorted(has, key=lambda view: _value(view, column), reverse=not ascending)
+        return [*found, *(view for view in views if _value(view, column) is None)], len(jobs)
 
     def views(self, jobs: Sequence[Job]) -> list[JobView]:
         """What is shown of jobs in a list."""
@@ -288,6 +313,21 @@ def _view(job: Job, value: Mapping[str, Any], why: _Reasons) -> JobView:
         speedup=value["speedup"],
         artifact=value["run"] if value["artifact"] else None,
     )
+
+
+def _value(view: JobView, column: JobColumn) -> Any:
+    """What a job is sorted by."""
+    return {
+        JobColumn.NETWORK: view.network.casefold(),
+        JobColumn.STATE: view.state.value,
+        JobColumn.DEVICE: view.device.casefold(),
+        JobColumn.LATENCY: view.latency_ms,
+        JobColumn.FORECAST: view.forecast and view.forecast.median_ms,
+        JobColumn.SPEEDUP: view.speedup,
+        JobColumn.TRIALS: view.trials,
+        JobColumn.SEARCHED: view.elapsed_s,
+        JobColumn.SUBMITTED: view.created_at,
+    }[column]
 
 
 def _waits_for(other: ClaimStatus) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import msgspec
 from fastapi import Path, Query, Request
@@ -19,7 +20,7 @@ from tunefleet.service.pages import page_router, show
 from tunefleet.service.problems import Refused
 from tunefleet.service.routes_artifacts import get_artifact
 from tunefleet.service.routes_jobs import job_log, job_tasks, list_jobs
-from tunefleet.service.values import JobView, ServiceState
+from tunefleet.service.values import JobColumn, JobView, ServiceState
 
 router = page_router()
 
@@ -50,20 +51,39 @@ def jobs_page(
     caller: ByUser,
     state: ServiceState | None = None,
     cursor: Annotated[str, Query(pattern=r"^([0-9a-f]{6,32})?$")] = "",
+    text: Annotated[str, Query(max_length=200)] = "",
+    sort: JobColumn = JobColumn.SUBMITTED,
+    ascending: bool = False,
 ) -> Response:
-    """One's jobs, newest first."""
-    page = list_jobs(request, caller, state, cursor, _JOBS)
-    chosen = {"state": state.value} if state else {}
+    """One's jobs, newest first, or as the address filters and sorts them."""
+    page = list_jobs(request, caller, state, cursor, _JOBS, text, sort, ascending)
+    filters = {name: value for name, value in (("state", state), ("text", text)) if value}
+    sorting = {"sort": sort.value, "ascending": str(ascending).lower()}
+    chosen = filters | (sorting if ascending or sort is not JobColumn.SUBMITTED else {})
     return show(
         request,
         caller,
         "jobs.html",
         jobs=page.jobs,
         states=list(ServiceState),
+        state_chosen=state,
+        text=text,
+        sort=sort,
+        ascending=ascending,
+        sortings={column: _sorted_by(column, sort, ascending, filters) for column in JobColumn},
+        of_newest=page.of_newest,
         chosen=chosen,
+        without_state={name: value for name, value in chosen.items() if name != "state"},
         here={**chosen, **({"cursor": cursor} if cursor else {})},
         next=None if page.next is None else {**chosen, "cursor": page.next},
     )
+
+
+def _sorted_by(column: JobColumn, sort: JobColumn, ascending: bool, filters: dict[str, str]) -> str:
+    """The address of the list by a column: again by the same, the other way round."""
+    falls = column in (JobColumn.SUBMITTED, JobColumn.SPEEDUP, JobColumn.TRIALS)
+    other_way = not ascending if column is sort else not falls
+    return urlencode({**filters, "sort": column.value, "ascending": str(other_way).lower()})
 
 
 @router.get("/jobs/{job_id}")

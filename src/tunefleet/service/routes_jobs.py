@@ -22,7 +22,15 @@ from tunefleet.errors import InputError
 from tunefleet.runs.run_log import log_file, read_log
 from tunefleet.service.caller import ByUser
 from tunefleet.service.problems import Refused
-from tunefleet.service.values import AskedJob, EventPage, JobCurve, JobPage, JobView, ServiceState
+from tunefleet.service.values import (
+    AskedJob,
+    EventPage,
+    JobColumn,
+    JobCurve,
+    JobPage,
+    JobView,
+    ServiceState,
+)
 from tunefleet.store import KeptEvent
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -92,9 +100,16 @@ def list_jobs(
     state: ServiceState | None = None,
     cursor: Annotated[str, Query(pattern=r"^([0-9a-f]{6,32})?$")] = "",
     limit: Annotated[int, Query(ge=1, le=100)] = 50,
+    text: Annotated[str, Query(max_length=200)] = "",
+    sort: JobColumn = JobColumn.SUBMITTED,
+    ascending: bool = False,
 ) -> JobPage:
     """One's jobs, newest first. Pages by state may have fewer jobs than `limit`, and others
-    behind."""
+    behind. Filtered by a part of the name of their network or device, or sorted, they are of the
+    newest 500."""
+    if text or ascending or sort is not JobColumn.SUBMITTED:
+        found, looked = request.app.state.jobs.in_order(caller.user, state, text, sort, ascending)
+        return JobPage(jobs=found[:limit], of_newest=looked)
     jobs, more = request.app.state.jobs.page(caller.user, cursor, limit, state)
     views = request.app.state.jobs.views(jobs)
     return JobPage(jobs=[v for v in views if state in (None, v.state)], next=more)

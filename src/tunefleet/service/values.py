@@ -28,6 +28,20 @@ class ServiceState(StrEnum):
     EXPIRED = "expired"
 
 
+class JobColumn(StrEnum):
+    """What lists of jobs are sorted by."""
+
+    NETWORK = "network"
+    STATE = "state"
+    DEVICE = "device"
+    LATENCY = "latency"
+    FORECAST = "forecast"
+    SPEEDUP = "speedup"
+    TRIALS = "trials"
+    SEARCHED = "searched"
+    SUBMITTED = "submitted"
+
+
 class AskedBody(BaseModel):
     """What a request says; an unknown field is refused."""
 
@@ -165,6 +179,10 @@ class Page(BaseModel):
 
 
 class JobPage(Page):
+    """`of_newest`: that many of the newest jobs were looked at, where they were filtered by a text
+    or sorted; then there is no page behind it."""
+
+    of_newest: int | None = None
     jobs: list[JobView]
 
 
@@ -315,8 +333,10 @@ class ShareList(BaseModel):
 
 
 class DeviceView(BaseModel):
-    """What measures. `state`: free, measuring, busy (with somebody else's session) or unreachable,
-    for the reason in `detail`; `job` is given where it is one's own."""
+    """What measures. `state`: free, measuring, busy (with somebody else's session), unreachable or
+    quarantined, for the reason in `detail`; `job` is given where it is one's own. `drift` is what
+    was noted of its reference kernel beside the last measurement; of the last quarantine `reason`
+    and times in seconds since the epoch; `quarantines` counts those lately."""
 
     name: str
     address: str
@@ -324,10 +344,16 @@ class DeviceView(BaseModel):
     cores: int
     memory_gib: float
     machine: str
-    state: Literal["free", "measuring", "busy", "unreachable"]
+    state: Literal["free", "measuring", "busy", "unreachable", "quarantined"]
     detail: str = ""
     job: str | None = None
     ping_ms: float | None = None
+    drift: str = ""
+    drift_at: float | None = None
+    quarantines: int = 0
+    quarantine_reason: str = ""
+    quarantined_at: float | None = None
+    quarantined_until: float | None = None
 
 
 class DeviceList(BaseModel):
