@@ -9,6 +9,7 @@ Three parts, in the simulator, on fleets of 1, 2 and 4 devices with as many host
 - owners: three owners, one with many jobs, one with a single one, one whose job has a higher
   priority; shares of the device time while all have jobs, against shares by priority.
 
+- with `--one` instead of these: one deadline among 20 other jobs (deadline_among.py);
 - with `--real` instead of these: eight small networks arrive at a `tunefleet serve` of this
   machine, and then in the simulator with the recorded durations (arrivals_real.py).
 
@@ -29,6 +30,7 @@ from typing import Any
 import arrivals_real
 import arrivals_witness
 import common
+import deadline_among
 import recorded_rounds
 
 JOBS = 8
@@ -54,6 +56,10 @@ def main(options: argparse.Namespace) -> int:
     sources = recorded_rounds.load(options.data)
     draws = 2 if options.quick else options.draws
     seeds = range(options.first_seed, options.first_seed + draws)
+    if options.one:
+        return common.finish(
+            "arrivals_one", started, *deadline_among.compared(sources, seeds), options.json
+        )
     rows: list[dict[str, Any]] = []
     checks: list[common.Check] = []
     runs: dict[int, dict[str, Any]] = {}
@@ -74,7 +80,7 @@ def main(options: argparse.Namespace) -> int:
     return common.finish("arrivals", started, figures, checks, options.json)
 
 
-def random_jobs(sources: Any, devices: int, seed: int) -> tuple[Any, list[Any]]:
+def random_jobs(sources: Any, devices: int, seed: int, jobs: int = JOBS) -> tuple[Any, list[Any]]:
     """Durations, and jobs with the moments at which they arrive: random, at a rate that keeps the
     fleet busy."""
     from tunefleet.scheduler.durations import Replay
@@ -83,13 +89,13 @@ def random_jobs(sources: Any, devices: int, seed: int) -> tuple[Any, list[Any]]:
     rng = random.Random(f"{seed}/{devices}")
     lanes = {
         (f"job{number}", f"job{number}.task{index}"): tuple(rounds)
-        for number in range(JOBS)
+        for number in range(jobs)
         for index, rounds in enumerate(recorded_rounds.random_job(rng, sources, MOST_LANES))
     }
     per_job_s = max(
         sum(r[0] + r[1] + r[3] for rounds in lanes.values() for r in rounds),
         sum(r[2] for rounds in lanes.values() for r in rounds),
-    ) / (JOBS * devices)
+    ) / (jobs * devices)
     at, submitted = 0.0, []
     for event in mock_jobs({name: len(rounds) for name, rounds in lanes.items()}):
         submitted.append(replace(event, at=at))
@@ -133,19 +139,32 @@ def arrivals(sources: Any, devices: int, seed: int) -> dict[str, Any]:
     }
 
 
-def deadlines(sources: Any, devices: int, seed: int) -> dict[str, Any]:
+def deadlines(
+    sources: Any,
+    devices: int,
+    seed: int,
+    jobs: int = JOBS,
+    due_jobs: int = DUE,
+    *,
+    apart: bool = False,
+) -> dict[str, Any]:
     """How many deadlines each policy meets, `predictive` with all durations known, and the best
-    schedule that was found; and whether any could meet all, as far as a relaxation says."""
+    schedule that was found; and whether any could meet all, as far as a relaxation says. `apart`:
+    each job is of an owner of its own, whose share of the device bounds its hurry."""
     from tunefleet.scheduler.core import Scheduler
     from tunefleet.scheduler.policies import Predictive
 
-    durations, submitted = random_jobs(sources, devices, seed)
+    durations, submitted = random_jobs(sources, devices, seed, jobs)
+    if apart:
+        submitted = [
+            replace(e, request=replace(e.request, user=e.request.job_id)) for e in submitted
+        ]
     rng = random.Random(f"{seed}/{devices}/deadlines")
     alone = {
         event.request.job_id: least_seconds(durations, [replace(event, at=0.0)], devices)
         for event in submitted
     }
-    for index in rng.sample(range(JOBS), DUE):
+    for index in rng.sample(range(jobs), due_jobs):
         event = submitted[index]
         due = event.at + rng.uniform(*FACTORS) * alone[event.request.job_id]
         submitted[index] = replace(event, request=replace(event.request, deadline=due))
@@ -161,7 +180,7 @@ def deadlines(sources: Any, devices: int, seed: int) -> dict[str, Any]:
     informed = count(scheduled(knowing, durations, submitted, devices))
     can = max(*met.values(), informed)
     for order in arrivals_witness.orders(due_by):
-        if can == DUE:
+        if can == due_jobs:
             break
         policy = arrivals_witness.Clairvoyant(order, durations.lanes)
         can = max(can, count(scheduled(Scheduler(policy), durations, submitted, devices)))
@@ -289,5 +308,6 @@ if __name__ == "__main__":
     made.add_argument("--data", type=Path, default=common.DATA)
     made.add_argument("--draws", type=int, default=20)
     made.add_argument("--real", action="store_true", help="jobs on this machine's processor")
+    made.add_argument("--one", action="store_true", help="one deadline among 20 other jobs")
     made.add_argument("--first-seed", type=int, default=0, help="of the draws")
     common.run(main, made)

@@ -22,6 +22,8 @@ T = TypeVar("T")
 #: Seconds of a connection and of an answer, and between two tries of a call that got none.
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
+#: Further tries of a call that waits anyway, as for the end of a job: a service may begin again.
+_WAITS = 27
 _NOT_REACHED = (httpx.ConnectError, httpx.ConnectTimeout)
 #: The service is busy, or begins.
 _LATER = (429, 502, 503, 504)
@@ -37,7 +39,11 @@ class _Tries:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._left = list(_PAUSES_S)
+        self._is_wait = "Prefer" in call.headers
+        self._begin()
+
+    def _begin(self) -> None:
+        self._left = [*_PAUSES_S, *[_PAUSES_S[-1]] * (_WAITS * self._is_wait)]
 
     def request(self) -> dict[str, Any]:
         call = self._call
@@ -54,9 +60,8 @@ class _Tries:
         self, response: httpx.Response | None, error: httpx.TransportError | None
     ) -> float | None:
         """How long to wait before the call is sent again; None where it is answered."""
-        is_wait = "Prefer" in self._call.headers
-        if is_wait and error is not None and not isinstance(error, _NOT_REACHED):
-            self._left = list(_PAUSES_S)  # the service was there, and ended while it waited
+        if self._is_wait and error is not None and not isinstance(error, _NOT_REACHED):
+            self._begin()  # the service was there, and ended while it waited
         least = response.headers.get("retry-after", "") if response is not None else ""
         later = response is None or response.status_code in _LATER or least
         if not (later and self._left):
@@ -169,7 +174,8 @@ class Client:
             for event in page:
                 after = event["seq"]
                 yield event
-            if follower.is_over(page, "" if page else self.job(name)["state"]):
+            state = "" if page else self.done(calls.job(name, 1))["state"]
+            if follower.is_over(page, state):
                 return
             if follower.pause_s:
                 time.sleep(follower.pause_s)
@@ -277,7 +283,8 @@ class AsyncClient:
             for event in page:
                 after = event["seq"]
                 yield event
-            if follower.is_over(page, "" if page else (await self.job(name))["state"]):
+            state = "" if page else (await self.done(calls.job(name, 1)))["state"]
+            if follower.is_over(page, state):
                 return
             if follower.pause_s:
                 await asyncio.sleep(follower.pause_s)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -51,6 +52,10 @@ SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 _MOST_CHECKED = 64 << 20
 #: What the first four bytes of a write-ahead log are, in either order of bytes.
 _LOG_MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+
+
+#: Which thread of this process writes to a file.
+_turns: dict[tuple[int, str], threading.Lock] = {}
 
 
 class UnreadableError(ValueError):
@@ -110,10 +115,24 @@ class Database:
     def _alone(self, synchronous: str) -> Iterator[Connection]:
         with (
             self._errors(),
+            self._in_turn(),
             self._connect().execution_options(tunefleet_writer=synchronous) as connection,
             connection.begin(),
         ):
             yield connection
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """Writers of this process wait for each other here: SQLite would let them sleep longer and
+        longer, while others pass them."""
+        # A process that was forked has none of its parent's: who holds them is not there.
+        turn = _turns.setdefault((os.getpid(), self.name), threading.Lock())
+        if not turn.acquire(timeout=self._busy_timeout_s):
+            raise _busy(self.name)
+        try:
+            yield
+        finally:
+            turn.release()
 
     def enable_write_ahead_log(self) -> None:
         """Once in the life of a file, and only of an empty one: the setting stays with it.
@@ -220,9 +239,7 @@ def explained(name: str, error: BaseException) -> TunefleetError:
     """The error of a database, as one that says what to do next."""
     code = error_code(error)
     if code in ("BUSY", "LOCKED"):
-        return StoreBusyError(
-            f"{name} is locked by another process", cure="try again when it has finished"
-        )
+        return _busy(name)
     if code == "FULL":
         return DiskFullError(f"{name} cannot be written: {error}", cure=CURES[code])
     # Python's, of what SQLite takes for text.
@@ -231,6 +248,12 @@ def explained(name: str, error: BaseException) -> TunefleetError:
     if code in CURES:
         return SetupError(f"{name} cannot be used as a store: {error}", cure=CURES[code])
     return InternalError(f"{name}: {error}")
+
+
+def _busy(name: str) -> StoreBusyError:
+    return StoreBusyError(
+        f"{name} is locked by another process", cure="try again when it has finished"
+    )
 
 
 def url_of(url_or_path: str | Path) -> URL:
