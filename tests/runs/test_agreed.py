@@ -11,7 +11,7 @@ import pytest
 from tests.fleet.jobs import SETTINGS
 from tunefleet import BenchmarkContext, Session, tune
 from tunefleet.core.agreement import AgreementOutcome
-from tunefleet.core.events import JobOpened, Note, PhaseStarted
+from tunefleet.core.events import JobEnded, JobOpened, Note, PhaseStarted
 from tunefleet.core.phases import JUDGED_PHASES
 from tunefleet.core.result import RunResult
 from tunefleet.core.statistics import median
@@ -111,6 +111,26 @@ def test_a_speedup_ends_the_search_once_it_is_met(tmp_path: Path) -> None:
     assert again.agreement is not None
     assert again.trials == 0
     assert AgreementOutcome.FROM_RECORDS is again.agreement.outcome
+
+
+def test_an_artifact_that_has_what_is_agreed_is_the_answer(
+    tmp_path: Path, ran: list[StepKind]
+) -> None:
+    first = tuned(tmp_path, trials=8)
+    assert first.tuned_ms is not None
+    reached_ms, done = first.tuned_ms.median, len(ran)
+    events: list[Any] = []
+    answer = tuned(tmp_path, events, trials=9, target_latency_ms=2 * reached_ms)
+    assert answer.agreement is not None
+    assert AgreementOutcome.FROM_RECORDS is answer.agreement.outcome
+    assert (first.run, 0, done) == (answer.run, answer.trials, len(ran))
+    assert answer.job not in (None, first.job)
+    assert answer.tuned_ms == first.tuned_ms
+    assert [type(event) for event in events][-1] is JobEnded
+    job = list_jobs(tmp_path)[0]
+    assert (job["job"], job["state"], job["trials"]) == (answer.job, "succeeded", 0)
+    tuned(tmp_path, trials=10, target_latency_ms=reached_ms / 1e3)  # that is not met: a search
+    assert len(ran) > done
 
 
 def test_a_disturbed_baseline_is_measured_again_while_the_search_goes_on(

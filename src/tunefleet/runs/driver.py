@@ -29,6 +29,7 @@ from tunefleet.core.step import (
 )
 from tunefleet.core.task import WeightedTask
 from tunefleet.errors import JobError, StoreBusyError, TunefleetError, judged
+from tunefleet.runs.answered import FOUND, answer_of
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.forecast import forecast_of
 from tunefleet.runs.judging import closing_summary, why_impossible, with_agreement
@@ -94,6 +95,7 @@ class Pipeline:
         #: Whether it was followed to its end, or cannot go on, and what it brought.
         self.is_over = False
         self.outcome: RunResult | None = None
+        self._answer: RunResult | None = None
         fleet.add(context.devices, here=context.is_here)
         self._fleet = fleet
         self._context = context
@@ -265,6 +267,9 @@ class Pipeline:
         try:
             if building is not None and self.run.programs is None and self.run.is_prepared:
                 self._choose_programs(building)
+            if self._is_answered():
+                self._complete()
+                return ()
             progress = self._progress()
             self._remark(progress)
             match self.run.plan.following(progress, self._upto, self._without):
@@ -283,6 +288,16 @@ class Pipeline:
             return self._fail(judged(error))
         return ()
 
+    def _is_answered(self) -> bool:
+        """Whether a module that is there already is known to have what is agreed."""
+        job, is_new = self.run.job, not (self.run.is_resumed or self._search.has_begun)
+        is_asked = self._upto is None and self.run.plan.judges and self.run.is_prepared
+        if job is not None and is_new and is_asked:
+            self._answer = answer_of(self._fleet.store, Home(self._context.home), job)
+        if self._answer is not None:
+            self._observer(Note(FOUND))
+        return self._answer is not None
+
     def _complete(self) -> None:
         if self._upto is not None:
             return
@@ -290,7 +305,7 @@ class Pipeline:
             trials = self._fleet.store.records.trial_count(self.run.job.job_id)
             self.finish({"stopped": self.run.stopped, "trials": trials})
         else:
-            self.outcome = self.run.told()
+            self.outcome = self._answer or self.run.told()
             if self._closes:
                 self.finish(self.outcome.to_dict())
         self._observer(JobEnded())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,15 +22,15 @@ from tunefleet.core.events import (
 from tunefleet.core.home import Home
 from tunefleet.core.importing import ImportOptions, NetworkSource
 from tunefleet.core.job import BESIDE_OTHERS, Building, JobSpec, JobState
-from tunefleet.core.known import KnownPrograms, module_id
+from tunefleet.core.known import module_id
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
-from tunefleet.core.step import Imported, Preparation, StepKey, StepKind
-from tunefleet.core.task import WeightedTask
+from tunefleet.core.step import Preparation
 from tunefleet.errors import InputError, StoreBusyError
 from tunefleet.fleet.leases import jobs_held
 from tunefleet.report.result import read_result
+from tunefleet.runs.answered import FOUND, found_module, known_of, tasks_of
 from tunefleet.runs.context import BenchmarkContext, context_of
 from tunefleet.runs.driver import Pipeline, fleet_of
 from tunefleet.runs.given_inputs import GivenInputs, input_files
@@ -39,7 +38,6 @@ from tunefleet.runs.request import SearchRequest, job_spec, preparation_of, shap
 from tunefleet.runs.submitting import done_by_server, server_of
 from tunefleet.runs.timeline import find_job
 from tunefleet.runs.watching import default_observer
-from tunefleet.stages.known import known_programs
 from tunefleet.store import Store, each_job, open_store
 
 if TYPE_CHECKING:
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
 #: Seconds between two looks whether another job is done.
 _LOOK_S = 0.5
 _MADE_NOW = "another job makes the same module now"
-_FOUND = "the same programs were built and verified before: nothing is built again"
 
 
 def build(
@@ -102,10 +99,10 @@ def build(
             building = Building("" if job is None else job.job_id, measure)
             request = SearchRequest(NO_SEARCH, TuneSettings(), building=building)
             # No worker starts, and no compiler is asked, where the module is there.
-            found = _found(store, Home(base.home), preparation, job, measure=measure)
+            found = found_module(store, Home(base.home), preparation, job, measure=measure)
             if found is not None:
                 _close_open(store, job_spec(base, source, request), found)
-                watcher(Note(_FOUND))
+                watcher(Note(FOUND))
                 watcher(JobEnded())
                 return found
         if busy is not None:
@@ -156,11 +153,11 @@ def _unless_busy(watcher: Observer) -> Observer:
 def _made_by(store: Store, spec: JobSpec, job: Job | None) -> frozenset[str]:
     """What is locked by a process that does such a job, or makes its module."""
     preparation = spec.preparation
-    tasks = _tasks(store, preparation)
+    tasks = tasks_of(store, preparation)
     if tasks is None:
         return frozenset({spec.fingerprint})
     return frozenset(
-        {spec.fingerprint, module_id(preparation, _known(store, preparation, tasks, job))}
+        {spec.fingerprint, module_id(preparation, known_of(store, preparation, tasks, job))}
     )
 
 
@@ -203,67 +200,3 @@ def _source_job(store: Store, name: str, preparation: Preparation) -> Job:
             cure=cure,
         )
     return job
-
-
-def _tasks(store: Store, preparation: Preparation) -> Sequence[WeightedTask] | None:
-    """Those of a network; None before its import."""
-    imported = store.work.step(StepKey(preparation.id, StepKind.IMPORT))
-    if imported is None or not isinstance(imported.result, Imported):
-        return None
-    return imported.result.tasks
-
-
-def _known(
-    store: Store, preparation: Preparation, tasks: Sequence[WeightedTask], job: Job | None
-) -> KnownPrograms:
-    task_ids = [weighted.task.task_id for weighted in tasks]
-    return known_programs(store, preparation, task_ids, "" if job is None else job.job_id)
-
-
-def _found(
-    store: Store, home: Home, preparation: Preparation, job: Job | None, *, measure: bool
-) -> RunResult | None:
-    """The result of an artifact that has these very programs, and its figures where these are to be
-    measured."""
-    tasks = _tasks(store, preparation)
-    if tasks is None:
-        return None
-    known = _known(store, preparation, tasks, job)
-    for run_id in (module_id(preparation, known), *_job_of_all(store, preparation, known)):
-        result = _published(home, run_id)
-        if result is not None and not (measure and result.tuned_ms is None):
-            return result
-    return None
-
-
-def _job_of_all(store: Store, preparation: Preparation, known: KnownPrograms) -> tuple[str, ...]:
-    """The job of this network that all programs are winners of: its artifact is this module."""
-    job_ids = {program.job_id for program in known.values()}
-    if len(job_ids) != 1:
-        return ()
-    job = find_job(store, job_ids.pop())
-    if job.spec.source is None or job.spec.preparation.id != preparation.id:
-        return ()
-    return (job.job_id,)
-
-
-def _published(home: Home, run_id: str) -> RunResult | None:
-    """The result of an artifact whose module is as it was verified; None where there is none."""
-    from tunefleet.artifacts.artifact import check_files, read_artifact
-
-    path = home.artifacts / run_id
-    try:
-        artifact = read_artifact(path)
-        check_files(artifact, artifact.module)
-        result = read_result(artifact.result, str(artifact.manifest))
-    except InputError:
-        return None
-    return replace(
-        result,
-        artifact=str(path),
-        report=str(artifact.report),
-        # What its steps took, they took then.
-        wall={},
-        wall_s=None,
-        known_share=result.share_of_tuned if result.known_share is None else result.known_share,
-    )

@@ -48,6 +48,11 @@ class JobSearch:
         self._plan: TuningPlan | None = None
         self._outlook: Outlook | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a trial may have been made in this process."""
+        return self._plan is not None
+
     def begin(
         self, asked: SearchTasks, forecast: Forecast, then: Callable[[Ending], Sequence[Live]]
     ) -> Live:

@@ -223,23 +223,31 @@ class ServiceJobs:
         if job.state is JobState.RUNNING:
             raise Refused(409, f"job {job.job_id[:8]} is under way", cure="cancel it before")
         run = str((self._store.jobs.summary(job.job_id) or {}).get("run") or "")
-        remove_job(self._store, Home(self._home), job)
         folder = Home(self._home).artifacts / run
-        if run and folder.is_dir():
+        is_own = run and folder.is_dir() and _job_of(folder) in ("", run, job.job_id)
+        remove_job(self._store, Home(self._home), job)
+        if is_own:  # not that of an earlier job, which met what this one agreed on
             shutil.rmtree(folder)
 
     def artifact_of(self, user: User, name: str) -> tuple[Path, Job]:
         """The folder of an artifact that a job of this user delivered, by the beginning of its id,
         and that job."""
         for folder in sorted(Home(self._home).artifacts.glob(f"{name}*")):
-            try:
-                job_id = str(open_artifact(folder).result.get("job") or folder.name)
-            except InputError:  # damaged, and maybe another's: nobody is told
+            job_id = _job_of(folder)
+            if not job_id:  # damaged, and maybe another's: nobody is told
                 continue
             found = self._store.jobs.page(prefix=job_id, tenant=user.name, limit=1)
             if found:
                 return folder, found[0]
         raise not_found(f"artifact {name}")
+
+
+def _job_of(folder: Path) -> str:
+    """The job that delivered an artifact; "" of a damaged one."""
+    try:
+        return str(open_artifact(folder).result.get("job") or folder.name)
+    except InputError:
+        return ""
 
 
 class _Reasons:

@@ -194,7 +194,7 @@ def _with_search(
         agreement=judge(
             job.spec.agreement,
             result.measured_shapes,
-            _difference(result, imported.lost),
+            difference_of(result, imported.lost),
             trials=len(trials),
             impossible=delivery.impossible,
         ),
@@ -219,7 +219,7 @@ def _with_search(
     return replace(searched, warnings=warnings)
 
 
-def _difference(result: RunResult, lost: float) -> float | None:
+def difference_of(result: RunResult, lost: float) -> float | None:
     """How far what is delivered is from the source framework, and that from the network in float32
     where it was quantised."""
     of = result.difference
