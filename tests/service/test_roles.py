@@ -36,6 +36,9 @@ EXPECTED: dict[str, tuple[int, int, int, int]] = {
     "get /metrics": ADMIN,
     "get /v1/me": ANYBODY,
     "get /v1/devices": ANYBODY,
+    "get /v1/queue": ANYBODY,
+    "get /v1/cost-models": ANYBODY,
+    "post /v1/cost-models/{model_id}/use": (401, 404, 404, 404),  # nobody learned it
     "get /v1/records": ANYBODY,
     "get /v1/records.csv": ANYBODY,
     "get /v1/records/best": ANYBODY,
@@ -145,6 +148,7 @@ def test_every_role_is_answered_what_is_expected_of_every_route(
         "name": "module.so",
         "reader": "*",
         "run_id": RUN,
+        "model_id": "0" * 32,
         "digest": DIGEST,
         "job_id": created(world, ann, 14),
         "token_id": world.client.get("/v1/tokens", headers=ann).json()["tokens"][0]["id"],

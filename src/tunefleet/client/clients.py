@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -21,9 +22,9 @@ T = TypeVar("T")
 
 #: Seconds of a connection and of an answer, and between two tries of a call that got none.
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
-_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 10.0)
+_PAUSES_S = (0.2, 0.5, 1.0, 2.0, *[3.0] * 8)
 #: Further tries of a call that waits anyway, as for the end of a job: a service may begin again.
-_WAITS = 27
+_WAITS = 80
 _NOT_REACHED = (httpx.ConnectError, httpx.ConnectTimeout)
 #: The service is busy, or begins.
 _LATER = (429, 502, 503, 504)
@@ -66,7 +67,9 @@ class _Tries:
         later = response is None or response.status_code in _LATER or least
         if not (later and self._left):
             return None
-        return max(self._left.pop(0), float(least) if least.isdigit() else 0.0)
+        # Not all clients at the same moment: a service that begins again has them all at once.
+        pause_s = self._left.pop(0) * random.uniform(0.5, 1.5)
+        return max(pause_s, float(least) if least.isdigit() else 0.0)
 
     def answer(self, response: httpx.Response | None, error: Exception | None) -> Answer:
         """Raises what the service refuses, and RetryElsewhereError where it does not answer."""
