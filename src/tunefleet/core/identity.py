@@ -6,6 +6,7 @@ is verified before use. Every lookup names its tier; nothing crosses tiers silen
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -45,7 +46,7 @@ class DeviceIdentity:
 
     @property
     def exact(self) -> str:
-        return digest(asdict(self))
+        return _exact(self, repr(self))
 
     @property
     def hardware(self) -> str:
@@ -69,6 +70,12 @@ class DeviceIdentity:
     def __str__(self) -> str:
         units = "cores" if self.kind == "cpu" else "multiprocessors"
         return f"{self.name}, {self.cores} {units}"
+
+
+@functools.lru_cache(maxsize=256)
+def _exact(device: DeviceIdentity, text: str) -> str:
+    """Every look at a job asks for it. `text` tells numbers of several types apart."""
+    return digest(asdict(device))
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,8 @@ class Pipeline:
     # Its job
 
     def spec(self, request: SearchRequest) -> JobSpec:
-        return job_spec(self._context, self.run.preparation.source, request)
+        source = self.run.preparation.source
+        return job_spec(self._context, source, request, self._fleet.store)
 
     def lock(self, spec: JobSpec) -> None:
         """Nobody else works on such a job until another one is opened, or `close`."""

@@ -4,7 +4,7 @@ home may have a version of its own."""
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from tunefleet.store import Store
 
 
-def steered(search: SearchSettings, context: BenchmarkContext) -> SearchSettings:
-    """With the id of the pretrained model in place of its name: a new version is another job.
+def steered(
+    search: SearchSettings, context: BenchmarkContext, store: Store | None = None
+) -> SearchSettings:
+    """With the id of the pretrained model in place of its name: a new version is another job. The
+    home's store is opened where it is not given.
 
     None steers a search that is to be random. Which tasks it steers is the card's to say
     (`stages.steering`).
@@ -28,12 +31,12 @@ def steered(search: SearchSettings, context: BenchmarkContext) -> SearchSettings
 
     if not search.pretrained or search.cost_model == "random":
         return replace(search, pretrained="")
-    model = _default_model(context) if search.pretrained == SHIPPED_MODEL else None
+    model = _default_model(context, store) if search.pretrained == SHIPPED_MODEL else None
     model = model or pretrained_model(search.pretrained, context.home)
     return replace(search, pretrained=registry_of(context.home).keep(model).card.id)
 
 
-def _default_model(context: BenchmarkContext) -> RegistryEntry | None:
+def _default_model(context: BenchmarkContext, store: Store | None) -> RegistryEntry | None:
     """What was learned in the background for these searches, or chosen for them; None where nothing
     was, or what is there is damaged."""
     from tunefleet.costmodel.registry import registry_of
@@ -44,10 +47,10 @@ def _default_model(context: BenchmarkContext) -> RegistryEntry | None:
         return None
     registry = registry_of(context.home)
     try:
-        with closing(open_store(context.home)) as store:
-            if not store.learnings.newest(context.tenant, 1):
+        with nullcontext(store) if store else closing(open_store(context.home)) as opened:
+            if not opened.learnings.newest(context.tenant, 1):
                 return None
-            entry = in_use(registry, store, context.tenant)
+            entry = in_use(registry, opened, context.tenant)
         entry.data()
     except InputError:
         return None

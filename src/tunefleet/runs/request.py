@@ -242,8 +242,14 @@ def _quantised(text: str, context: BenchmarkContext, calibrate: str | Path | Non
     return str(quantized_file(plain, data, folder, apart))
 
 
-def job_spec(context: BenchmarkContext, source: NetworkSource, request: SearchRequest) -> JobSpec:
-    """A job of a network on the target of a context, measured by its devices.
+def job_spec(
+    context: BenchmarkContext,
+    source: NetworkSource,
+    request: SearchRequest,
+    store: Store | None = None,
+) -> JobSpec:
+    """A job of a network on the target of a context, measured by its devices; `store` is that of
+    its home, if it is open.
 
     A collection or a build is another job than tuning the same network, whatever its settings.
     Raises InputError for a cost model that is not in the registry, and where another device than
@@ -268,7 +274,7 @@ def job_spec(context: BenchmarkContext, source: NetworkSource, request: SearchRe
         content = digest(["place", content, *map(str, request.divided)])
         kind = JobKind.PLACE
     else:
-        settings = replace(settings, search=steered(settings.search, context))
+        settings = replace(settings, search=steered(settings.search, context, store))
     terms = replace(
         request.terms,
         owner=context.tenant or user_name(),

@@ -93,7 +93,7 @@ class ServiceJobs:
         if asked.deadline is not None and asked.deadline <= time.time():
             raise Refused(422, "the deadline is past", cure="give seconds since 1970, UTC")
         terms = replace(request.terms, priority=asked.priority, deadline=asked.deadline)
-        return job_spec(context, source, replace(request, terms=terms))
+        return job_spec(context, source, replace(request, terms=terms), self._store)
 
     def _source(self, user: User, asked: AskedJob, context: BenchmarkContext) -> NetworkSource:
         shapes = shape_request(asked.shapes, asked.dims, asked.constants)
