@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 
 from tunefleet.store import rules
+from tunefleet.store._accounts import EVERYONE
 from tunefleet.store._explorer import (
     ListedRecord,
     RecordColumn,
@@ -32,8 +33,7 @@ from tunefleet.store._explorer import (
     RecordPlace,
 )
 from tunefleet.store.database import Database
-from tunefleet.store.reuse import seen_by
-from tunefleet.store.schema import origins, stages, tasks, trials
+from tunefleet.store.schema import origins, shares, stages, tasks, trials
 
 #: Places of the whole order that are looked at: first for each record that is asked for, then at
 #: most; and how many origins are few.
@@ -63,8 +63,11 @@ class SqlExplorer:
         tenant: str = "",
     ) -> list[ListedRecord]:
         rules.check_limit(limit)
-        matching = [seen_by(origins.c.tenant, tenant), *_conditions(chosen)]
         with self._database.reading() as connection:
+            shared = select(shares.c.owner).where(shares.c.reader.in_([tenant, EVERYONE]))
+            owners = [tenant, *connection.scalars(shared)]
+            # The sign keeps SQLite from reading all origins in the order of an index.
+            matching = [literal_column("+origins.tenant").in_(owners), *_conditions(chosen)]
             if order.column in _TEXTS:
                 column = _TEXTS[order.column]
                 found = _by_text(connection, matching, column, order, after, limit)
