@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import stat
 import struct
 import tarfile
@@ -221,14 +220,6 @@ def _names() -> list[Upload]:
     def named(shown: str, name: str, **more: bool) -> Upload:
         return Upload(_NAME, shown, lambda g: _sent(g, valid.convolution(), name), **more)
 
-    def link(given: Given) -> Sent:
-        os.symlink("/etc/passwd", given.folder / "link")
-        return Sent(given.folder / "link", "a.onnx")
-
-    def pipe(given: Given) -> Sent:
-        os.mkfifo(given.folder / "pipe")
-        return Sent(given.folder / "pipe", "a.onnx")
-
     def trusting(given: Given) -> Sent:
         sent = _sent(given, torch_pickle(Trap(given.canary)), "a.pt2")
         return Sent(sent.path, sent.name, ImportOptions(trust=True))
@@ -242,8 +233,6 @@ def _names() -> list[Upload]:
         named("a name of 300 letters", "n" * 300 + ".onnx"),
         named("a name of another kind of file", "a.onnx.exe"),
         named("a name for a shell", "$(touch canary).onnx", may_be_taken=True),
-        Upload(_NAME, "a link to /etc/passwd", link),
-        Upload(_NAME, "a pipe", pipe),
         Upload(_NAME, "a file of 0 bytes", lambda g: _sent(g, b"", "a.onnx"), quick=True),
         Upload(_NAME, "pickle that asks for trust", trusting),
     ]  # fmt: skip

@@ -35,6 +35,10 @@ class InputError(TunefleetError):
     exit_code = 2
 
 
+class OptionsNeededError(InputError):
+    """Say more about a network that can be read, such as the sizes of its free dimensions."""
+
+
 class SetupError(TunefleetError):
     """Fix this machine: a compiler, a library or a permission is missing."""
 

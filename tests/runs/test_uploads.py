@@ -7,6 +7,7 @@ import os
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
@@ -14,15 +15,16 @@ pytest.importorskip("onnx")
 from onnx import TensorProto, helper
 
 from tunefleet.core.importing import ImportOptions
+from tunefleet.core.shapes import ShapeRequest
 from tunefleet.errors import InputError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.uploads import Admitted, admit
+from tunefleet.runs.uploads import Admitted, admit, check_import
 
 pytestmark = pytest.mark.tvm
 
 
-def _network(location: str = "") -> bytes:
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, 4)) for n in "xy")
+def _network(location: str = "", extent: int | str = 4) -> bytes:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, (1, extent)) for n in "xy")
     weights = helper.make_tensor("w", TensorProto.FLOAT, (1, 4), [1.0, 2.0, 3.0, 4.0])
     if location:
         weights.ClearField("float_data")
@@ -33,6 +35,12 @@ def _network(location: str = "") -> bytes:
     made = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", [x], [y], [weights])
     opset = [helper.make_opsetid("", 18)]
     return bytes(helper.make_model(made, opset_imports=opset, ir_version=9).SerializeToString())
+
+
+def _arrays(*arrays: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    np.savez(content, *arrays)
+    return content.getvalue()
 
 
 def _admitted(content: bytes, name: str, folder: Path) -> Admitted:
@@ -52,18 +60,44 @@ def _zipped(**members: bytes) -> bytes:
 def test_a_file_is_taken_and_kept(tmp_path: Path) -> None:
     content = _network()
     taken = _admitted(content, "my net.onnx", tmp_path)
-    assert taken.source.name == "my net"
-    assert (tmp_path / "home" / taken.source.spec).read_bytes() == content
-    assert [str(spec) for spec in taken.read.info.inputs] == ["x[1, 4] float32"] or taken.read.tasks
+    assert Path(taken.place).name == "my net.onnx"
+    assert (tmp_path / "home" / taken.place).read_bytes() == content
+    assert (taken.tasks, taken.size, taken.needs) == (1, len(content), "")
     assert (tmp_path / "part-0").read_bytes() == content
 
 
 def test_an_archive_is_taken_with_the_weights_beside_a_network(tmp_path: Path) -> None:
     content = _zipped(net__onnx=_network("w.bin"), w__bin=bytes(16))
     taken = _admitted(content, "all.zip", tmp_path)
-    assert taken.source.name == "net"
-    kept = (tmp_path / "home" / taken.source.spec).parent
+    kept = (tmp_path / "home" / taken.place).parent
     assert sorted(path.name for path in kept.iterdir()) == ["net.onnx", "w.bin"]
+    assert taken.size == sum(path.stat().st_size for path in kept.iterdir())
+
+
+def test_a_network_whose_shapes_are_not_known_is_taken_and_checked_with_them(
+    tmp_path: Path,
+) -> None:
+    taken = _admitted(_network(extent="width"), "a.onnx", tmp_path)
+    assert "a.onnx has free dimensions: width" in taken.needs
+    context = BenchmarkContext(home=tmp_path / "home")
+    kept = tmp_path / "home" / taken.place
+    check_import(kept, context, ImportOptions(ShapeRequest.of(dims=[("width", [4])])))
+    with pytest.raises(InputError, match=r"^a\.onnx") as refused:
+        check_import(kept, context, ImportOptions(ShapeRequest.of(dims=[("height", [4])])))
+    assert refused.value.cure
+    with pytest.raises(InputError, match="is not run"):
+        check_import(kept, context, ImportOptions(trust=True))
+
+
+def test_arrays_are_taken_alone_and_in_an_archive(tmp_path: Path) -> None:
+    content = _arrays(np.ones((2, 4), np.float32))
+    taken = _admitted(content, "samples.npz", tmp_path)
+    assert (tmp_path / "home" / taken.place).read_bytes() == content
+    together = _admitted(_zipped(a__npz=content, b__npz=content), "all.zip", tmp_path)
+    assert sorted(p.name for p in (tmp_path / "home" / together.place).iterdir()) == [
+        "a.npz",
+        "b.npz",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -76,6 +110,9 @@ def test_an_archive_is_taken_with_the_weights_beside_a_network(tmp_path: Path) -
         (_network(), "../a.onnx", "is no name of a file"),
         (_network(), "a.exe", "cannot tell what a.exe is"),
         (_zipped(readme__txt=b"x"), "a.zip", "a.zip holds no network"),
+        (b"\x93NUMPY" + bytes(90), "a.npy", "^a.npy contains no arrays"),
+        (_arrays(np.array(["text"])), "a.npz", "^a.npz holds <U4"),
+        (_arrays(np.array([{}])), "a.npz", "^a.npz contains no arrays"),
         (_zipped(a__onnx=b"x", b__onnx=b"x"), "a.zip", "a.zip holds 2 networks"),
         (_zipped(a__zip=_zipped(a__onnx=_network())), "a.zip", "a.zip holds no network"),
     ],

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,8 +15,13 @@ pytest.importorskip(
 
 from starlette.testclient import TestClient
 
+from tunefleet.artifacts.blobs import keep, open_blobs
+from tunefleet.core.home import Home
+from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.uploads import Admitted, admit
 from tunefleet.service.app import ServiceSettings, service_app
 from tunefleet.service.tokens import new_token
+from tunefleet.service.uploads import Check
 from tunefleet.store import SqlStore, User, open_store
 
 
@@ -36,13 +42,31 @@ class World:
         return {"Authorization": f"Bearer {text}"}
 
 
+def unchecked(part: Path, name: str, context: BenchmarkContext) -> Admitted:
+    """Keeps a file as it is."""
+    blobs = open_blobs(Home(context.home).networks)
+    blob = keep(blobs, {name: (part, hashlib.sha256(part.read_bytes()).hexdigest())})
+    return Admitted(f"networks/{blob}/{name}", part.stat().st_size, 1)
+
+
+def _world(home: Path, check: Check) -> Iterator[World]:
+    store, woken = open_store(home), list[str]()
+    app = service_app(home, store, ServiceSettings(most_bytes=1 << 20), woken.extend, check)
+    with TestClient(app, base_url="http://testserver") as client:
+        yield World(home, store, client, woken)
+    store.close()
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    store, woken = open_store(tmp_path), list[str]()
-    app = service_app(tmp_path, store, ServiceSettings(most_bytes=1 << 20), woken.extend)
-    with TestClient(app, base_url="http://testserver") as client:
-        yield World(tmp_path, store, client, woken)
-    store.close()
+    """It takes what is sent unread."""
+    yield from _world(tmp_path, unchecked)
+
+
+@pytest.fixture
+def checking(tmp_path: Path) -> Iterator[World]:
+    """It checks what is sent."""
+    yield from _world(tmp_path, admit)
 
 
 Send = Callable[..., Any]

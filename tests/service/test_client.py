@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import httpx2 as httpx
 import pytest
 
 from tunefleet.client import AsyncClient, clients
+from tunefleet.client.packing import as_one_file
 from tunefleet.core.events import JobEnded, Note
 from tunefleet.core.job import JobState
 from tunefleet.errors import InputError, JobError, RetryElsewhereError
@@ -113,10 +115,33 @@ def test_refusals_are_errors_of_the_tree(world: World, cut: Cut) -> None:
         async with client_of(world, cut) as client:
             with pytest.raises(InputError, match="no job"):
                 await client.job("a" * 32)
-            with pytest.raises(InputError, match="cannot be read"):
+            with pytest.raises(InputError, match="is not there"):
                 await client.upload("missing.onnx")
             cut.lost = ["GET"] * 9
             with pytest.raises(RetryElsewhereError, match="does not answer"):
                 await client.job("a" * 32)
 
     asyncio.run(refused())
+
+
+def test_a_folder_and_weights_beside_a_network_are_packed_the_same_each_time(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "net"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (folder / name).write_text("{}", encoding="utf-8")
+    (folder / "pytorch_model.bin").write_bytes(b"pickle")
+    packed = []
+    for _ in range(2):
+        with as_one_file(folder) as archive:
+            packed.append(archive.read_bytes())
+            names = zipfile.ZipFile(archive).namelist()
+        time.sleep(0.01)
+    assert archive.name == "net.zip"
+    assert names == ["net/config.json", "net/model.safetensors", "net/tokenizer.json"]
+    assert packed[0] == packed[1]
+    file = tmp_path / "a.npy"
+    file.write_bytes(b"x")
+    with as_one_file(file) as same:
+        assert same == file

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
+from tunefleet.service import uploads
 from tunefleet.service.problems import Refused
 from tunefleet.store import Quota
 
@@ -112,7 +113,7 @@ def test_a_quota_counts_what_is_kept_and_what_comes(world: World) -> None:
 def test_what_came_before_a_cut_stays_and_is_no_bug(world: World) -> None:
     ann = world.user("ann")
     begin(world, ann)
-    uploads = world.client.app.state.uploads  # type: ignore[attr-defined]
+    append = world.client.app.state.uploads.append  # type: ignore[attr-defined]
     user = world.store.accounts.user("ann")
 
     async def cut() -> Any:
@@ -120,5 +121,80 @@ def test_what_came_before_a_cut_stays_and_is_no_bug(world: World) -> None:
         raise ClientDisconnect
 
     with pytest.raises(Refused, match="was cut"):
-        asyncio.run(uploads.append(user, DIGEST, 0, cut()))
+        asyncio.run(append(user, DIGEST, 0, cut()))
     assert begin(world, ann).json()["offset"] == 700
+
+
+def test_a_file_that_comes_too_slowly_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = world.user("ann")
+    begin(world, ann)
+    app: Any = world.client.app
+    user = world.store.accounts.user("ann")
+
+    async def still() -> Any:
+        yield CONTENT[:100]
+        await asyncio.sleep(60)
+
+    async def dripping() -> Any:
+        for byte in range(100):
+            yield bytes([byte])
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(uploads, "_STILL_S", 0.1)
+    monkeypatch.setattr(uploads, "_SLOW_AFTER_S", 0.2)
+    for parts, there in ((still(), 0), (dripping(), 100)):
+        with pytest.raises(Refused, match="too slowly") as refused:
+            asyncio.run(app.state.uploads.append(user, DIGEST, there, parts))
+        assert (refused.value.status, bool(refused.value.cure)) == (408, True)
+    assert 100 < begin(world, ann).json()["offset"] < 150
+
+
+def test_one_part_of_a_file_is_received_at_a_time(world: World) -> None:
+    ann = world.user("ann")
+    begin(world, ann)
+    append = world.client.app.state.uploads.append  # type: ignore[attr-defined]
+    user = world.store.accounts.user("ann")
+
+    async def two() -> Any:
+        began, ends = asyncio.Event(), asyncio.Event()
+
+        async def slow() -> Any:
+            began.set()
+            await ends.wait()
+            yield CONTENT
+
+        first = asyncio.create_task(append(user, DIGEST, 0, slow()))
+        await began.wait()
+        with pytest.raises(Refused, match="is being received"):
+            await append(user, DIGEST, 0, slow())
+        ends.set()
+        return (await first)[0]
+
+    assert asyncio.run(two()) == len(CONTENT)
+
+
+def test_why_a_file_was_refused_is_said_again_until_it_is_sent_again(world: World) -> None:
+    ann = world.user("ann")
+    begin(world, ann)
+    send(world, ann, 0, CONTENT[::-1])
+    status = world.client.get(f"/v1/uploads/{DIGEST}", headers=ann)
+    assert (status.status_code, "another digest" in status.json()["detail"]) == (422, True)
+    assert list((world.home / "uploads").rglob("*.part")) == []
+    begin(world, ann)
+    assert world.client.get(f"/v1/uploads/{DIGEST}", headers=ann).json()["offset"] == 0
+
+
+def test_a_file_that_is_there_whole_is_checked_on_an_empty_part(world: World) -> None:
+    ann = world.user("ann")
+    begin(world, ann)
+    append = world.client.app.state.uploads.append  # type: ignore[attr-defined]
+
+    async def whole() -> Any:
+        yield CONTENT
+
+    # As after a service that was killed during its check.
+    asyncio.run(append(world.store.accounts.user("ann"), DIGEST, 0, whole()))
+    assert begin(world, ann).json()["offset"] == len(CONTENT)
+    assert send(world, ann, len(CONTENT), b"").json()["network"]["kind"] == "network"

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tunefleet.client.packing import as_one_file
 from tunefleet.errors import (
     InputError,
     JobError,
@@ -30,6 +32,7 @@ _WAIT_S = 25
 #: Looks for the last event of a job that has ended, and the seconds between them.
 _LAST_LOOKS, _LAST_LOOK_S = 4, 0.5
 ENDED = frozenset({"succeeded", "failed", "cancelled", "expired"})
+_DIGEST = re.compile("[0-9a-f]{64}")
 _PART = "application/offset+octet-stream"
 #: The status of a part with a wrong offset, such as one that was sent twice.
 _CONFLICT = 409
@@ -117,39 +120,55 @@ def pages(path: str, name: str) -> Calls[list[dict[str, Any]]]:
     return found
 
 
-def upload(file: Path) -> Calls[str]:
-    """Send a network's file; its digest. What the service has of it is not sent again. Raises
-    InputError for a file that cannot be read."""
+def upload(path: Path) -> Calls[str]:
+    """Send a network or arrays, a folder as an archive; its digest. What the service has of it is
+    not sent again. Raises InputError for what cannot be read, or is refused."""
     try:
-        with file.open("rb") as opened:
-            sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
-            size = file.stat().st_size
-            asked = {"digest": sha256, "name": file.name, "size": size}
-            status = (yield Call("POST", "/v1/uploads", asked)).value
-            path = f"/v1/uploads/{sha256}"
-            while status["network"] is None:
-                offset = status["offset"]
-                opened.seek(offset)
-                headers = {"Upload-Offset": str(offset), "Content-Type": _PART}
-                part = opened.read(_PART_BYTES)
-                answer = yield Call(
-                    "PATCH", path, content=part, headers=headers, accepted=(_CONFLICT,)
-                )
-                if answer.status == _CONFLICT:  # a part arrived though its answer did not
-                    answer = yield Call("GET", path)
-                status = answer.value
+        with as_one_file(path) as file:
+            return (yield from _sent(file))
     except OSError as error:
         raise InputError(
-            f"{file} cannot be read: {error.strerror or error}", cure="name a file of a network"
+            f"{path} cannot be read: {error.strerror or error}", cure="name a file of a network"
         ) from error
+
+
+def _sent(file: Path) -> Calls[str]:
+    with file.open("rb") as opened:
+        sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+        asked = {"digest": sha256, "name": file.name, "size": file.stat().st_size}
+        status = (yield Call("POST", "/v1/uploads", asked)).value
+        path = f"/v1/uploads/{sha256}"
+        while status["network"] is None:
+            offset = status["offset"]
+            opened.seek(offset)
+            headers = {"Upload-Offset": str(offset), "Content-Type": _PART}
+            part = opened.read(_PART_BYTES)
+            answer = yield Call("PATCH", path, content=part, headers=headers, accepted=(_CONFLICT,))
+            if answer.status == _CONFLICT:  # a part arrived though its answer did not
+                answer = yield Call("GET", path)
+            status = answer.value
     return sha256
 
 
 def submit(network: str | Path, asked: Mapping[str, Any]) -> Calls[dict[str, Any]]:
-    """Ask for a job of a network, whose file is sent where it has one; what is known of it."""
-    text = str(network)
-    name = text if text.startswith("zoo:") else (yield from upload(Path(text)))
-    return (yield from submit_named({**asked, "network": name}))
+    """Ask for a job of a network, whose file is sent where it has one, as are those of `calibrate`
+    and `inputs`; what is known of it."""
+    sent = {**asked, "network": (yield from _digest(network))}
+    if asked.get("calibrate"):
+        sent["calibrate"] = yield from _digest(asked["calibrate"])
+    if asked.get("inputs"):
+        sent["inputs"] = []
+        for file in asked["inputs"]:
+            sent["inputs"].append((yield from _digest(file)))
+    return (yield from submit_named(sent))
+
+
+def _digest(given: str | Path) -> Calls[str]:
+    """What the service knows a file by, which is sent; a digest and a name of the zoo stay."""
+    text = str(given)
+    if text.startswith("zoo:") or (_DIGEST.fullmatch(text) and not Path(text).exists()):
+        return text
+    return (yield from upload(Path(given)))
 
 
 def submit_named(asked: Mapping[str, Any]) -> Calls[dict[str, Any]]:

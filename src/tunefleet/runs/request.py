@@ -229,7 +229,9 @@ def _quantised(text: str, context: BenchmarkContext, calibrate: str | Path | Non
     from tunefleet.workers.apart import call_apart
 
     data = None if calibrate is None else Path(calibrate).resolve()
-    folder = context.created(Home(context.home).quantized)
+    # By what is there already, no user of a service learns what others have.
+    own = digest(context.tenant, 8) if context.tenant else ""
+    folder = context.created(Home(context.home).quantized / own)
     plain = in_floats(text)
     reads = (*network_places(plain), folder, *([] if data is None else [data]))
 

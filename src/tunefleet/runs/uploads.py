@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -10,36 +11,41 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions, NetworkSource
+from tunefleet.artifacts.blobs import keep, open_blobs
+from tunefleet.core.home import Home
+from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
 from tunefleet.errors import InputError, InternalError, JobError, SetupError
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.request import source_of
 from tunefleet.system.scratch import scratch_folder
 from tunefleet.system.unpacking import check_name
 
-if TYPE_CHECKING:
-    from tunefleet.stages.admitting import ReadNetwork
-
+#: Endings of files that hold a network, and of those with arrays to calibrate and measure with.
+NETWORK_SUFFIXES = (".onnx", ".pt2", ".tflite", ".keras", ".zip")
+ARRAY_SUFFIXES = (".npz", ".npy")
 #: Where uploads are read, as errors name their files.
 _PLACE = re.compile(r"(?:[^\s'\"]*/)?(?:given|made)/")
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A network that was taken: its files are kept below home by their content, as `source` names
-    them, and `read` is what its import said."""
+    """What was taken: its files are kept by their content, at `place` below home. `size` in bytes.
+    `tasks` of its import; none of arrays. `needs`: what a job has to say of a network, which can be
+    imported only then."""
 
-    source: NetworkSource
-    read: ReadNetwork
+    place: str
+    size: int
+    tasks: int = 0
+    needs: str = ""
 
 
 def admit(
     upload: Path, name: str, context: BenchmarkContext, options: ImportOptions = DEFAULT_IMPORT
 ) -> Admitted:
-    """Take a file that a stranger sent under a name: an ONNX, `.pt2`, TFLite or Keras file, or a
-    zip archive of a network of several files. It is imported once, for the target of the context.
+    """Take a file that a stranger sent under a name: an ONNX, `.pt2`, TFLite or Keras file, one of
+    arrays, or a zip archive of a network of several files or of arrays. A network is imported once,
+    for the target of the context.
 
     Nothing of the file is read in this process before that import, which reaches nothing else
     (`stages.admitting`); how long the file may be is for whoever receives it to say. Raises
@@ -48,10 +54,7 @@ def admit(
     from tunefleet.stages.admitting import GIVEN, MADE, read_apart
 
     check_name(name)
-    if options.trust:
-        raise InputError(
-            "code of networks that are sent is not run", cure="send one that needs no trust"
-        )
+    _check_trust(options)
     status = upload.lstat()
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"{name} is no regular file", cure="send the file itself")
@@ -63,8 +66,43 @@ def admit(
         (place / MADE).mkdir()
         _put(upload, place / GIVEN / name)
         read = read_apart(place, name, context.target, options)
-        network = _checked(place, read.path, name)
-        return Admitted(source_of(network, options, context), read)
+        found = _checked(place, read.path, name)
+        kept = _kept_arrays(found, context) or source_of(found, options, context).spec
+        blob = Path(context.home, *Path(kept).parts[:2])
+        size = sum(file.stat().st_size for file in blob.rglob("*") if file.is_file())
+        return Admitted(kept, size, read.tasks, read.needs)
+
+
+def check_import(
+    network: Path, context: BenchmarkContext, options: ImportOptions = DEFAULT_IMPORT
+) -> None:
+    """Import a network that was admitted once more, with other options, as `admit` does. Raises as
+    that does, also where the options are not enough."""
+    from tunefleet.stages.admitting import import_apart
+
+    _check_trust(options)
+    import_apart(network, context.target, options)
+
+
+def _check_trust(options: ImportOptions) -> None:
+    if options.trust:
+        raise InputError(
+            "code of networks that are sent is not run", cure="send one that needs no trust"
+        )
+
+
+def _kept_arrays(found: Path, context: BenchmarkContext) -> str:
+    """Where arrays are kept below home; "" for a network."""
+    from tunefleet.stages.admitting import array_files
+
+    home, files = Home(context.home), {}
+    for file in array_files(found):
+        with file.open("rb") as opened:
+            sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+        files[str(file.relative_to(found.parent))] = (file, sha256)
+    if not files:
+        return ""
+    return str(Path(home.networks.name, keep(open_blobs(home.networks), files), found.name))
 
 
 def _put(upload: Path, place: Path) -> None:

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tunefleet.core.home import Home
 from tunefleet.fleet.server_socket import own_version
+from tunefleet.runs.uploads import admit
 from tunefleet.service import (
     pages,
     pages_accounts,
@@ -26,6 +27,7 @@ from tunefleet.service import (
     routes_networks,
     routes_records,
 )
+from tunefleet.service.admission import Admission
 from tunefleet.service.audit import AuditLog
 from tunefleet.service.caller import address_rates, user_rates
 from tunefleet.service.curves import JobHistories
@@ -34,7 +36,7 @@ from tunefleet.service.jobs import ServiceJobs
 from tunefleet.service.news import News
 from tunefleet.service.problems import tell_problems
 from tunefleet.service.tokens import KnownTokens
-from tunefleet.service.uploads import Uploads
+from tunefleet.service.uploads import Check, Uploads
 from tunefleet.store import Store
 
 _GIB = 1 << 30
@@ -56,16 +58,18 @@ def service_app(
     store: Store,
     settings: ServiceSettings | None = None,
     wake: Callable[[Sequence[str]], None] = _nobody,
+    check: Check = admit,
 ) -> FastAPI:
-    """The service of a home. `wake` is called with jobs that are to be taken up. The application
-    is the only one of its home, and owns neither."""
+    """The service of a home. `wake` is called with jobs that are to be taken up, `check` with what
+    was sent. The application is the only one of its home, and owns neither."""
     chosen = settings or ServiceSettings()
-    news = News(store)
+    news, admission = News(store), Admission(home, store)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with news.looking():
-            yield
+        with contextlib.closing(admission):
+            async with news.looking():
+                yield
 
     app = FastAPI(
         title="tunefleet",
@@ -79,7 +83,8 @@ def service_app(
     app.state.jobs = ServiceJobs(home, store)
     app.state.histories = JobHistories(store)
     app.state.devices = ServiceDevices(Home(home), store)
-    app.state.uploads = Uploads(Home(home), store, chosen.most_bytes)
+    app.state.admission = admission
+    app.state.uploads = Uploads(Home(home), store, chosen.most_bytes, admission, check)
     app.state.user_rates, app.state.address_rates = user_rates(), address_rates()
     app.state.tokens = KnownTokens(store.accounts)
     app.state.audit = AuditLog(Home(home).audit_log)

@@ -6,39 +6,29 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tunefleet.artifacts.opening import open_artifact
-from tunefleet.core.budget import NO_SEARCH
 from tunefleet.core.coordination import ClaimStatus, ControlRequest
 from tunefleet.core.events import JobHeld, JobOpened
 from tunefleet.core.home import Home
-from tunefleet.core.importing import ImportOptions, NetworkSource
-from tunefleet.core.job import Building, Job, JobSpec, JobState
-from tunefleet.core.settings import TuneSettings
+from tunefleet.core.importing import NetworkSource
+from tunefleet.core.job import Job, JobState
 from tunefleet.errors import InputError
 from tunefleet.fleet.leases import named_units
 from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.errands import evaluation_spec
 from tunefleet.runs.jobs import CANCELLING, PAUSED, close_idle, describe_jobs, remove_job
 from tunefleet.runs.queueing import queue_estimate
-from tunefleet.runs.request import (
-    SearchRequest,
-    job_spec,
-    search_request,
-    shape_request,
-    source_of,
-)
 from tunefleet.runs.submitting import submit
 from tunefleet.runs.watching import ignore
+from tunefleet.service.asking import AskedJobs
 from tunefleet.service.forecasts import NewestForecasts
 from tunefleet.service.problems import Refused, not_found
 from tunefleet.service.values import AskedJob, JobColumn, JobView, QueueView, Reason, ServiceState
 from tunefleet.store import Store, User
 
-_ZOO = "zoo:"
 _DAY_S = 86_400.0
 #: Jobs that are filtered and sorted, the newest.
 _SORTED = 500
@@ -54,58 +44,21 @@ class ServiceJobs:
         self._home = home
         self._store = store
         self._forecasts = NewestForecasts(store)
+        self.asked = AskedJobs(home, store)
 
-    def enter(self, user: User, asked: AskedJob) -> Job:
-        """The job of a request: a new one, or the one that is under way for the same."""
+    def enter(self, user: User, asked: AskedJob, source: NetworkSource | None = None) -> Job:
+        """The job of a request: a new one, or the one that is under way for the same. `source` is
+        its network where that had to be checked."""
         self._check_quota(user)
-        context = BenchmarkContext(
-            asked.target,
-            device=(asked.device,) if asked.device else (),
-            threads=asked.threads,
-            home=self._home,
-            tenant=user.name,
-        )
-        spec = self._spec(user, asked, context)
-        return submit(self._store, spec, context, ignore).job
-
-    def _spec(self, user: User, asked: AskedJob, context: BenchmarkContext) -> JobSpec:
+        if asked.kind == "evaluate" and asked.artifact is None:
+            raise Refused(422, "which artifact is to be measured is not said", cure="name one")
+        folder = None
         if asked.kind == "evaluate":
-            if asked.artifact is None:
-                raise Refused(422, "which artifact is to be measured is not said", cure="name one")
-            folder, _ = self.artifact_of(user, asked.artifact)
-            return evaluation_spec(open_artifact(folder), asked.rounds, user.name)
-        source = self._source(user, asked, context)
-        if asked.kind == "build":
-            from_job = self.of(user, asked.from_job).job_id if asked.from_job else ""
-            building = Building(from_job, asked.measure)
-            request = SearchRequest(NO_SEARCH, TuneSettings(), building=building)
-        else:
-            request = search_request(
-                asked.budget.trials,
-                trials_per_task=asked.budget.trials_per_task,
-                minutes=asked.budget.minutes,
-                device_minutes=asked.budget.device_minutes,
-                target_latency_ms=asked.agreement.latency_ms,
-                speedup=asked.agreement.speedup,
-                most_lost=asked.agreement.most_lost,
-                transfer_learning=asked.transfer_learning,
-            )
-        if asked.deadline is not None and asked.deadline <= time.time():
-            raise Refused(422, "the deadline is past", cure="give seconds since 1970, UTC")
-        terms = replace(request.terms, priority=asked.priority, deadline=asked.deadline)
-        return job_spec(context, source, replace(request, terms=terms), self._store)
-
-    def _source(self, user: User, asked: AskedJob, context: BenchmarkContext) -> NetworkSource:
-        shapes = shape_request(asked.shapes, asked.dims, asked.constants)
-        options = ImportOptions(shapes, asked.whole)
-        if asked.network.startswith(_ZOO):
-            spec = asked.network
-        else:
-            network = self._store.holdings.network(user.name, asked.network)
-            if network is None:
-                raise not_found(f"network {asked.network[:12]}")
-            spec = str(self._home / network.place)
-        return source_of(spec, options, context, asked.precision)
+            folder, _ = self.artifact_of(user, asked.artifact or "")
+        from_job = self.of(user, asked.from_job).job_id if asked.from_job else ""
+        context = self.asked.context(user, asked)
+        spec = self.asked.spec(user, asked, context, folder, from_job, source)
+        return submit(self._store, spec, context, ignore).job
 
     def _check_quota(self, user: User) -> None:
         most, most_s = user.quota.jobs, user.quota.device_s

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from fastapi import Query, Request
 from starlette.responses import Response, StreamingResponse
 
+from tunefleet.runs.uploads import NETWORK_SUFFIXES
 from tunefleet.service.caller import ByUser
 from tunefleet.service.pages import page_router, show
 from tunefleet.service.routes_artifacts import best_records
@@ -17,7 +18,6 @@ from tunefleet.service.routes_costmodels import list_cost_models
 from tunefleet.service.routes_devices import get_queue, list_devices
 from tunefleet.service.routes_networks import list_networks
 from tunefleet.service.routes_records import Chosen, Cursor, Order, csv_line, list_records
-from tunefleet.service.uploads import FORMATS
 from tunefleet.store import RecordColumn, RecordOrder
 from tunefleet.zoo.registry import names
 
@@ -42,12 +42,13 @@ _Operator = Annotated[str, Query(max_length=100)]
 @router.get("/submit")
 def submit_page(request: Request, caller: ByUser) -> Response:
     """Where a network is given, with what is agreed."""
+    sent = list_networks(request, caller, "", _NETWORKS).networks
     return show(
         request,
         caller,
         "submit.html",
-        formats=FORMATS,
-        networks=list_networks(request, caller, "", _NETWORKS).networks,
+        formats=NETWORK_SUFFIXES,
+        networks=[each for each in sent if each.kind == "network"],
         examples=names(),
         devices=list_devices(request, caller).devices,
         queue=get_queue(request, caller),

@@ -27,6 +27,7 @@ from tunefleet.errors import (
     machine_error,
 )
 
+_CURE = "see /openapi.json for what is expected"
 MEDIA_TYPE = "application/problem+json"
 #: By the class of an error, the first that fits.
 _STATUS: tuple[tuple[type[TunefleetError], int], ...] = (
@@ -44,6 +45,7 @@ _TITLES = {
     403: "Not allowed",
     404: "Not found",
     405: "Not possible here",
+    408: "Too slow",
     409: "In conflict with what is there",
     412: "It has changed",
     413: "Too large",
@@ -104,14 +106,14 @@ def tell_problems(app: FastAPI, bugs: Path) -> None:
 
     @app.exception_handler(HTTPException)
     def by_framework(request: Request, error: HTTPException) -> JSONResponse:
-        return problem(error.status_code, str(error.detail), headers=error.headers)
+        return problem(error.status_code, str(error.detail), _CURE, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)
     def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"] if part != "body")
         detail = f"{place}: {first['msg']}" if place else str(first["msg"])
-        return problem(422, detail, "see /docs for what is expected")
+        return problem(422, detail, _CURE)
 
     @app.exception_handler(TunefleetError)
     def of_tree(request: Request, error: TunefleetError) -> JSONResponse:

@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import JobEnded
 from tunefleet.core.ids import digest
+from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import Job, JobState
 from tunefleet.errors import InputError
 from tunefleet.runs.run_log import log_file, read_log
@@ -48,16 +49,31 @@ _STREAM = "text/event-stream"
 _LOG_LINES = 2000
 
 
+async def checked_network(
+    asked: AskedJob, request: Request, caller: ByUser
+) -> NetworkSource | None:
+    """The network of a job, where it had to be checked with what the job says of it."""
+    state = request.app.state
+    check = await asyncio.to_thread(state.jobs.asked.check, caller.user, asked)
+    if check is None:
+        return None
+    what = digest(asked.model_dump(mode="json"))
+    source: NetworkSource = await state.admission.checked(caller.user.name, what, check)
+    return source
+
+
 @router.post("", status_code=201)
 def create_job(
     asked: AskedJob,
     request: Request,
     response: Response,
     caller: ByUser,
+    source: Annotated[NetworkSource | None, Depends(checked_network)],
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> JobView:
     """Ask for a job. The same request again is answered with the job that is under way for it; with
-    an `Idempotency-Key`, kept for a day, also with one that has ended."""
+    an `Idempotency-Key`, kept for a day, also with one that has ended. Where a network's shapes or
+    precision are said, it is imported or quantised first, which takes seconds or longer."""
     state, user = request.app.state, caller.user
     holdings, content = state.store.holdings, digest(asked.model_dump(mode="json"))
     if idempotency_key is not None:
@@ -76,7 +92,7 @@ def create_job(
         if first is not None:
             return _given(response, state.jobs.view(state.jobs.of(user, first.answer["job"])))
     try:
-        job = state.jobs.enter(user, asked)
+        job = state.jobs.enter(user, asked, source)
     except BaseException:
         if idempotency_key is not None:
             holdings.end_request(user.name, idempotency_key, None)

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
+from tunefleet.errors import TunefleetError
+from tunefleet.service.asking import is_network
 from tunefleet.service.caller import ByUser
 from tunefleet.service.problems import Refused, not_found
 from tunefleet.service.uploads import Upload
@@ -33,7 +35,7 @@ def begin_upload(
     response.headers["Location"] = f"/v1/uploads/{asked.digest}"
     if known is not None:
         response.status_code = 200
-        return _complete(known)
+        return _complete(request, known)
     upload = Upload(asked.digest, asked.name, asked.size)
     offset = request.app.state.uploads.begin(caller.user, upload)
     return UploadStatus(digest=asked.digest, offset=offset, size=asked.size)
@@ -44,7 +46,7 @@ def upload_status(digest: _Digest, request: Request, caller: ByUser) -> UploadSt
     """How much of a file is there."""
     known = request.app.state.store.holdings.network(caller.user.name, digest)
     if known is not None:
-        return _complete(known)
+        return _complete(request, known)
     offset, upload = request.app.state.uploads.offset(caller.user, digest)
     return UploadStatus(digest=digest, offset=offset, size=upload.size)
 
@@ -69,18 +71,26 @@ async def send_part(
     upload_offset: Annotated[int, Header(ge=0, le=2**53)],
 ) -> UploadStatus:
     """Send the bytes behind `Upload-Offset`, which has to be what is there. With the last one the
-    file is compared with its digest and becomes a network."""
-    import asyncio
-
+    file is compared with its digest and imported once, in a process that reaches nothing else;
+    that takes seconds. It is a network after that, or refused with the reason. A part without bytes
+    asks for that again."""
     uploads, name = request.app.state.uploads, caller.user.name
     if not request.headers.get("content-type", "").startswith("application/offset+octet-stream"):
-        raise Refused(415, "a part is application/offset+octet-stream")
+        raise Refused(
+            415,
+            "a part is application/offset+octet-stream",
+            cure="say so in its Content-Type",
+        )
     there, upload = await uploads.append(caller.user, digest, upload_offset, request.stream())
     if there < upload.size:
         return UploadStatus(digest=digest, offset=there, size=upload.size)
-    network = await asyncio.to_thread(uploads.complete, caller.user, upload)
+    try:
+        network = await uploads.complete(caller.user, upload)
+    except (Refused, TunefleetError) as error:
+        request.app.state.audit.keep(name, "refused upload", digest=digest, why=str(error))
+        raise
     request.app.state.audit.keep(name, "upload", digest=digest, name=upload.name, bytes=upload.size)
-    return _complete(network)
+    return _complete(request, network)
 
 
 @router.get("/networks")
@@ -93,7 +103,7 @@ def list_networks(
     """One's networks, by their digests."""
     found = request.app.state.store.holdings.networks(caller.user.name, cursor, limit)
     more = found[-1].digest if len(found) == limit else None
-    return NetworkPage(networks=[_entry(network) for network in found], next=more)
+    return NetworkPage(networks=[_entry(request, network) for network in found], next=more)
 
 
 @router.get("/networks/{digest}")
@@ -102,7 +112,7 @@ def get_network(digest: _Digest, request: Request, caller: ByUser) -> NetworkEnt
     network = request.app.state.store.holdings.network(caller.user.name, digest)
     if network is None:
         raise not_found(f"network {digest[:12]}")
-    return _entry(network)
+    return _entry(request, network)
 
 
 @router.delete("/networks/{digest}", status_code=204)
@@ -112,16 +122,21 @@ def delete_network(digest: _Digest, request: Request, caller: ByUser) -> None:
     request.app.state.audit.keep(caller.user.name, "delete network", digest=digest)
 
 
-def _entry(network: KeptNetwork) -> NetworkEntry:
+def _entry(request: Request, network: KeptNetwork) -> NetworkEntry:
+    home = request.app.state.home.root
     return NetworkEntry(
         digest=network.digest,
         name=network.name,
+        kind="network" if is_network(home, network) else "arrays",
         bytes=network.size,
         created_at=network.created_at,
     )
 
 
-def _complete(network: KeptNetwork) -> UploadStatus:
+def _complete(request: Request, network: KeptNetwork) -> UploadStatus:
     return UploadStatus(
-        digest=network.digest, offset=network.size, size=network.size, network=_entry(network)
+        digest=network.digest,
+        offset=network.size,
+        size=network.size,
+        network=_entry(request, network),
     )

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
-import os
 import time
-from collections.abc import AsyncIterator
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from starlette.requests import ClientDisconnect
 
-from tunefleet.artifacts.blobs import keep, open_blobs
 from tunefleet.core.home import Home
-from tunefleet.core.ids import digest
-from tunefleet.errors import raise_disk_full
+from tunefleet.core.importing import DEFAULT_IMPORT
+from tunefleet.errors import InputError, JobError, raise_disk_full
+from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.uploads import ARRAY_SUFFIXES, NETWORK_SUFFIXES, Admitted, admit
+from tunefleet.service.admission import Admission, CheckedImports, user_folder
 from tunefleet.service.problems import Refused, not_found
 from tunefleet.store import KeptNetwork, Store, User
+from tunefleet.system.unpacking import check_name
 
-#: Endings of files that hold a whole network.
-FORMATS = (".onnx", ".pt2", ".tflite", ".keras")
 #: Seconds after which a file that did not become complete is forgotten.
 FORGOTTEN_S = 7 * 86_400.0
 #: Files of one user that are on their way at once.
 _MOST_OPEN = 16
+#: Files of which it is known why they were refused.
+_MOST_REFUSED = 1000
 _READ_BYTES = 1 << 20
+#: Seconds without a byte, and the bytes a second that are too few once so many seconds have passed.
+_STILL_S, _SLOW_BYTES_PER_S, _SLOW_AFTER_S = 30.0, 1024, 60.0
+
+#: How a file is checked: `admit`, or what stands for it in tests.
+Check = Callable[[Path, str, BenchmarkContext], Admitted]
+_Key = tuple[str, str]
+#: After these a file has to be sent again.
+_REFUSALS = (Refused, InputError, JobError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +51,42 @@ class Upload:
 
 
 class Uploads:
-    """The files on their way of all users, below a home."""
+    """The files on their way of all users, below a home. All in one event loop but `begin` and
+    `offset`, which any thread may call."""
 
-    def __init__(self, home: Home, store: Store, most_bytes: int) -> None:
+    def __init__(
+        self,
+        home: Home,
+        store: Store,
+        most_bytes: int,
+        admission: Admission,
+        check: Check = admit,
+    ) -> None:
         self._home = home
         self._store = store
         self._most_bytes = most_bytes
+        self._admission = admission
+        self._check = check
+        self._sending: set[_Key] = set()
+        self._refused: OrderedDict[_Key, Exception] = OrderedDict()
 
     def begin(self, user: User, asked: Upload) -> int:
         """How many bytes of a file are there; it is expected from then on. Raises Refused."""
-        name = Path(asked.name)
-        if name.name != asked.name or not asked.name.isprintable() or asked.name.startswith("."):
-            raise Refused(422, f"{asked.name!r} is no name of a file", cure="leave out its folder")
-        if name.suffix.lower() not in FORMATS:
+        check_name(asked.name)
+        endings = (*NETWORK_SUFFIXES, *ARRAY_SUFFIXES)
+        if Path(asked.name).suffix.lower() not in endings:
             raise Refused(
                 415,
-                f"{asked.name} has none of the endings {', '.join(FORMATS)}",
-                cure="export the network to ONNX as one file",
+                f"{asked.name} has none of the endings {', '.join(endings)}",
+                cure="export the network to ONNX, or pack its folder as a zip archive",
             )
         if asked.size > self._most_bytes:
-            raise Refused(413, f"{asked.name} has more than {self._most_bytes} bytes")
+            raise Refused(
+                413,
+                f"{asked.name} has more than {self._most_bytes} bytes",
+                cure="ask the operator for more: --max-upload-gib",
+            )
+        self._refused.pop((user.name, asked.digest), None)
         folder = self._folder(user)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._sweep(folder)
@@ -70,13 +99,20 @@ class Uploads:
             note.write_text(json.dumps(asdict(asked)), encoding="utf-8")
         known = self._known(note)
         if known.size != asked.size:
-            raise Refused(409, f"{known.digest[:12]} was begun with {known.size} bytes")
+            raise Refused(
+                409,
+                f"{known.digest[:12]} was begun with {known.size} bytes",
+                cure="send the file whose digest that is",
+            )
         return self.offset(user, asked.digest)[0]
 
     def offset(self, user: User, sha256: str) -> tuple[int, Upload]:
-        """How many bytes of a file are there. Raises Refused for one that was not begun."""
+        """How many bytes of a file are there. Raises Refused for one that was not begun, and why
+        one was refused."""
         note = self._folder(user) / f"{sha256}.json"
         if not note.exists():
+            if (user.name, sha256) in self._refused:
+                raise self._refused[user.name, sha256]
             raise not_found(f"upload {sha256[:12]}")
         part = note.with_suffix(".part")
         return part.stat().st_size if part.exists() else 0, self._known(note)
@@ -94,56 +130,92 @@ class Uploads:
                 headers={"Upload-Offset": str(there)},
             )
         part = self._folder(user) / f"{sha256}.part"
-        try:
-            with part.open("ab") as file:
-                async for chunk in parts:
-                    there += len(chunk)
-                    if there > upload.size:
-                        raise Refused(413, f"more than the {upload.size} bytes that were announced")
-                    file.write(chunk)
-        except ClientDisconnect as error:
-            raise Refused(400, "the connection was cut", cure="go on from the offset") from error
-        except OSError as error:
-            raise_disk_full(error)
-            raise
+        with self._alone((user.name, sha256)):
+            try:
+                with part.open("ab") as file:
+                    async for chunk in _in_time(parts):
+                        there += len(chunk)
+                        if there > upload.size:
+                            raise Refused(
+                                413,
+                                f"more than the {upload.size} bytes that were announced",
+                                cure="announce the file again with its size",
+                            )
+                        file.write(chunk)
+            except ClientDisconnect as error:
+                cure = "go on from the offset"
+                raise Refused(400, "the connection was cut", cure=cure) from error
+            except OSError as error:
+                raise_disk_full(error)
+                raise
         return there, upload
 
-    def complete(self, user: User, upload: Upload) -> KeptNetwork:
-        """Make a network of a file that is there whole. Raises Refused where its content is not
-        what its digest says; it has to be sent again."""
+    @contextmanager
+    def _alone(self, key: _Key) -> Iterator[None]:
+        if key in self._sending:
+            raise Refused(
+                409, "a part of this file is being received", cure="send one after another"
+            )
+        self._sending.add(key)
+        try:
+            yield
+        finally:
+            self._sending.discard(key)
+
+    async def complete(self, user: User, upload: Upload) -> KeptNetwork:
+        """Check a file that is there whole, and keep it. Raises Refused where its content is not
+        what its digest says, and what `runs.uploads.admit` raises; it has to be sent again then."""
+        key = (user.name, upload.digest)
+        try:
+            return await self._admission.checked(*key, lambda: self._admitted(user, upload))
+        except _REFUSALS as error:
+            self._refused[key] = error.with_traceback(None)
+            while len(self._refused) > _MOST_REFUSED:
+                self._refused.popitem(last=False)
+            raise
+
+    def _admitted(self, user: User, upload: Upload) -> KeptNetwork:
+        """In a thread of the checks."""
         note = self._folder(user) / f"{upload.digest}.json"
         part = note.with_suffix(".part")
-        if sha256_of(part) != upload.digest:
-            part.unlink(missing_ok=True)
-            raise Refused(
-                422, f"{upload.name} has another digest than it was given", cure="send it again"
-            )
-        file = part.with_name(f"{upload.digest}.whole")
-        os.replace(part, file)
-        blobs = open_blobs(self._home.networks)
-        blob = keep(blobs, {upload.name: (file, upload.digest)})
+        context = BenchmarkContext(home=self._home.root, tenant=user.name)
+        try:
+            if sha256_of(part) != upload.digest:
+                raise Refused(
+                    422, f"{upload.name} has another digest than it was given", cure="send it again"
+                )
+            admitted = self._check(part, upload.name, context)
+            self._check_quota(user, admitted.size)
+        except _REFUSALS:
+            self._forget(note)
+            raise
         network = KeptNetwork(
             tenant=user.name,
             digest=upload.digest,
             name=upload.name,
-            place=str(Path(self._home.networks.name, blob, upload.name)),
-            size=upload.size,
+            place=admitted.place,
+            size=admitted.size,
             created_at=time.time(),
         )
+        if not admitted.needs:
+            CheckedImports(self._home.root, user.name).keep(upload.digest, DEFAULT_IMPORT)
         self._store.holdings.put_network(network)
-        file.unlink(missing_ok=True)
-        note.unlink(missing_ok=True)
+        self._forget(note)
         return network
+
+    def _forget(self, note: Path) -> None:
+        note.with_suffix(".part").unlink(missing_ok=True)
+        note.unlink(missing_ok=True)
 
     def _check_quota(self, user: User, further: int) -> None:
         most = user.quota.stored_bytes
         if most is not None and self._store.holdings.stored_bytes(user.name) + further > most:
             raise Refused(
-                413, f"your networks may have {most} bytes together", cure="delete some of them"
+                413, f"your files may have {most} bytes together", cure="delete some of them"
             )
 
     def _folder(self, user: User) -> Path:
-        return self._home.uploads / digest(["uploads", user.name])
+        return user_folder(self._home.root, user.name)
 
     def _known(self, note: Path) -> Upload:
         return Upload(**json.loads(note.read_bytes()))
@@ -153,8 +225,28 @@ class Uploads:
             part = note.with_suffix(".part")
             latest = max(path.stat().st_mtime for path in (note, part) if path.exists())
             if time.time() - latest > FORGOTTEN_S:
-                part.unlink(missing_ok=True)
-                note.unlink(missing_ok=True)
+                self._forget(note)
+
+
+async def _in_time(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The parts as they come. Raises Refused where they come too slowly: each takes a connection
+    and a file of the service."""
+    began, received = time.monotonic(), 0
+    try:
+        while True:
+            async with asyncio.timeout(_STILL_S):
+                chunk = await anext(parts)
+            yield chunk
+            received += len(chunk)
+            seconds = time.monotonic() - began
+            if seconds > _SLOW_AFTER_S and received < _SLOW_BYTES_PER_S * seconds:
+                raise TimeoutError
+    except StopAsyncIteration:
+        return
+    except TimeoutError:
+        raise Refused(
+            408, "its bytes come too slowly", cure="go on from the offset, by a faster connection"
+        ) from None
 
 
 def sha256_of(path: Path) -> str:

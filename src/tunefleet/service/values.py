@@ -57,10 +57,11 @@ class AskedUpload(AskedBody):
 
 
 class NetworkEntry(BaseModel):
-    """A network that was uploaded."""
+    """A file that was uploaded: a network, or arrays to calibrate or measure with."""
 
     digest: str
     name: str
+    kind: Literal["network", "arrays"]
     bytes: int
     created_at: float
 
@@ -93,7 +94,9 @@ class AskedAgreement(AskedBody):
 
 class AskedJob(AskedBody):
     """A job. `network` is the digest of an upload or the name of a network of the zoo; for
-    `evaluate` it is an `artifact` instead. `deadline` is in seconds since the epoch."""
+    `evaluate` it is an `artifact` instead. `calibrate` (for int8) and `inputs` (to check and
+    measure with, a file for each shape) are digests of arrays. `deadline` is in seconds since the
+    epoch."""
 
     kind: Literal["tune", "build", "evaluate"] = "tune"
     network: Annotated[str, Field(max_length=200)] = ""
@@ -104,7 +107,9 @@ class AskedJob(AskedBody):
     shapes: dict[str, list[int] | list[list[int]]] = {}
     dims: dict[str, int | list[int]] = {}
     constants: dict[str, float | list[float]] = {}
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    precision: Literal["float32", "bfloat16", "float16", "int8"] = "float32"
+    calibrate: Digest | None = None
+    inputs: Annotated[list[Digest], Field(max_length=16)] = []
     whole: bool = False
     budget: AskedBudget = AskedBudget()
     agreement: AskedAgreement = AskedAgreement()

@@ -1,18 +1,24 @@
-"""Whether what a stranger sent is a network: unpacked and imported in a sandbox."""
+"""Whether what a stranger sent is a network, or arrays: unpacked and read in a sandbox."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tunefleet.compiler.frontends import temporary_folder
-from tunefleet.compiler.frontends.spec import FILE_SUFFIXES, is_huggingface, is_saved_model
+from tunefleet.compiler.frontends.array_files import SUFFIXES, named_arrays
+from tunefleet.compiler.frontends.spec import (
+    FILE_SUFFIXES,
+    is_huggingface,
+    is_saved_model,
+    network_bytes,
+    network_places,
+)
 from tunefleet.core.importing import ImportOptions
-from tunefleet.core.network import Footprint, NetworkInfo
-from tunefleet.core.step import SegmentInfo
 from tunefleet.core.target import Target
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, OptionsNeededError
 from tunefleet.stages.importing import import_network
 from tunefleet.system.limits import Limits
 from tunefleet.system.sandbox import Sandbox
@@ -27,34 +33,28 @@ ARCHIVE_SUFFIX = ".zip"
 #: each of its bytes.
 _CPU_S, _BYTES_PER_S = 25, 1 << 20
 _MEMORY_BYTES, _MEMORY_FACTOR = 5 << 30, 10
+_ARRAYS_CURE = "write them by numpy.savez, numbers alone"
 
 
 @dataclass(frozen=True, slots=True)
-class ReadNetwork:
-    """A network that was imported once, to see whether it can be: `path` lies below the folder of
-    its upload. `flops` of one inference, `segments` stay in the source framework."""
+class ReadUpload:
+    """What was read once, to see whether it can be: `path` lies below the folder of its upload.
+    `tasks` of its import; none of arrays. `needs`: what has to be said before a network can be
+    imported."""
 
     path: str
-    info: NetworkInfo
-    tasks: int
-    flops: float
-    footprint: Footprint
-    segments: tuple[SegmentInfo, ...]
-    notes: tuple[str, ...]
+    tasks: int = 0
+    needs: str = ""
 
 
-def read_apart(folder: Path, name: str, target: Target, options: ImportOptions) -> ReadNetwork:
-    """Import `folder / GIVEN / name`, a file of a network or a zip archive of one, in a process
-    that reaches nothing else, starts no program, and writes to `folder / MADE` alone.
+def read_apart(folder: Path, name: str, target: Target, options: ImportOptions) -> ReadUpload:
+    """Read `folder / GIVEN / name`, a file of a network, of arrays, or a zip archive of either, in
+    a process that reaches nothing else, starts no program, and writes to `folder / MADE` alone.
 
-    Raises InputError and JobError with the reason why it is no network that can be tuned.
+    Raises InputError and JobError with the reason why it is nothing that can be used.
     """
     size = (folder / GIVEN / name).stat().st_size
-    limits = Limits(
-        memory_bytes=_MEMORY_BYTES + _MEMORY_FACTOR * size,
-        cpu_s=_CPU_S + size // _BYTES_PER_S,
-    )
-    inputs = (Path(file.path) for file in options.inputs)
+    sandbox = Sandbox((folder / GIVEN, *_inputs(options)), (folder / MADE,))
     return call_apart(
         f"{name} cannot be imported",
         read_upload,
@@ -63,12 +63,49 @@ def read_apart(folder: Path, name: str, target: Target, options: ImportOptions) 
         target,
         options,
         network_bytes=size,
-        sandbox=Sandbox((folder / GIVEN, *inputs), (folder / MADE,)),
-        limits=limits,
+        sandbox=sandbox,
+        limits=_limits(size),
     )
 
 
-def read_upload(folder: Path, name: str, target: Target, options: ImportOptions) -> ReadNetwork:
+def import_apart(network: Path, target: Target, options: ImportOptions) -> None:
+    """Import a network that was admitted with other options, in a sandbox as that of `read_apart`.
+    Raises as that does, and OptionsNeededError where these options are not enough."""
+    size = network_bytes(network)
+    call_apart(
+        f"{network.name} cannot be imported",
+        _imported_there,
+        network.absolute(),
+        target,
+        options,
+        network_bytes=size,
+        sandbox=Sandbox((*network_places(network), *_inputs(options))),
+        limits=_limits(size),
+    )
+
+
+def _inputs(options: ImportOptions) -> Sequence[Path]:
+    return [Path(file.path) for file in options.inputs]
+
+
+def _limits(size: int) -> Limits:
+    return Limits(
+        memory_bytes=_MEMORY_BYTES + _MEMORY_FACTOR * size,
+        cpu_s=_CPU_S + size // _BYTES_PER_S,
+    )
+
+
+def _imported_there(network: Path, target: Target, options: ImportOptions) -> int:
+    os.chdir(network.parent)  # errors name it as it was sent
+    return _imported(network.name, target, options)
+
+
+def _imported(network: str, target: Target, options: ImportOptions) -> int:
+    """The number of its tasks."""
+    return len(import_network(network, target, temporary_folder(), options).tasks)
+
+
+def read_upload(folder: Path, name: str, target: Target, options: ImportOptions) -> ReadUpload:
     """`read_apart` in that process."""
     os.chdir(folder)  # errors name files from here on
     path = Path(GIVEN, name)
@@ -76,24 +113,32 @@ def read_upload(folder: Path, name: str, target: Target, options: ImportOptions)
         unpacked = Path(MADE, path.stem)
         unpacked.mkdir()
         unpack(path, unpacked)
-        path = _network_in(unpacked, name)
-    tasked = import_network(str(path), target, temporary_folder(), options)
-    return ReadNetwork(
-        str(path),
-        tasked.info,
-        len(tasked.tasks),
-        tasked.flops,
-        tasked.footprint,
-        tasked.segments,
-        (*tasked.notes, *tasked.warnings),
-    )
+        path = _content_of(unpacked, name)
+    if arrays := array_files(path):
+        for file in arrays:
+            for array in named_arrays(file, (), _ARRAYS_CURE).values():
+                if array.dtype.kind not in "biuf":
+                    raise InputError(f"{file} holds {array.dtype}", cure=_ARRAYS_CURE)
+        return ReadUpload(str(path))
+    try:
+        return ReadUpload(str(path), _imported(str(path), target, options))
+    except OptionsNeededError as error:
+        return ReadUpload(str(path), needs=str(error))
 
 
-def _network_in(folder: Path, archive: str) -> Path:
+def array_files(path: Path) -> list[Path]:
+    """The files of arrays that a file or a folder is; none for a network."""
+    if not path.is_dir():
+        return [path] if path.suffix in SUFFIXES else []
+    below = sorted(path.iterdir())
+    return below if all(file.suffix in SUFFIXES for file in below) else []
+
+
+def _content_of(folder: Path, archive: str) -> Path:
     """The network of an unpacked archive: a folder of a format, or a file with what lies beside
-    it; archivers often pack the folder itself."""
+    it, or a folder of arrays; archivers often pack the folder itself."""
     for _ in range(MOST_DEPTH):
-        if is_saved_model(folder) or is_huggingface(folder):
+        if is_saved_model(folder) or is_huggingface(folder) or array_files(folder):
             return folder
         below = sorted(folder.iterdir())
         networks = [path for path in below if path.suffix.lower() in FILE_SUFFIXES]

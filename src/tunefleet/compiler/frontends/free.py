@@ -11,7 +11,7 @@ from tunefleet.compiler.frontends.spec import listed
 from tunefleet.core.network import TensorSpec
 from tunefleet.core.printing import quoted
 from tunefleet.core.shapes import ShapeRequest
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, OptionsNeededError
 
 #: Names that people and exporters give to the number of samples.
 _BATCH = re.compile(r"(?i)^(n|b|bs|bsz|batch.*|.*batch(_?size)?|num_samples)$")
@@ -165,7 +165,7 @@ def _check_all_fixed(inputs: Sequence[FreeInput], dims: Mapping[str, int], what:
     options = [f"--dim {quoted(f'{name}={examples[name]}')}" for name in places]
     # A path that was cut short for the message is not one to copy.
     network = "NETWORK" if what.startswith("...") else quoted(what)
-    raise InputError(
+    raise OptionsNeededError(
         f"{what} has free dimensions: {', '.join(told)}",
         cure=f"say what they are, such as: tunefleet tune {network} {' '.join(options)}",
     )

@@ -24,7 +24,7 @@ from tunefleet.compiler.frontends.spec import (
 )
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.network import UNKNOWN, NetworkInfo, TensorSpec
-from tunefleet.errors import InputError, raise_mistake
+from tunefleet.errors import InputError, OptionsNeededError, raise_mistake
 from tunefleet.system.packages import require
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class OnnxReference:
         except Exception as exc:
             raise_mistake(exc)
             shapes = ", ".join(str(spec) for spec in self._inputs)
-            raise InputError(
+            raise OptionsNeededError(
                 f"{shown(self._path)}: ONNX Runtime cannot run it with {shapes}: "
                 f"{said_by_runtime(exc, self._path)}",
                 cure=cure_of_run(exc),

@@ -14,7 +14,7 @@ from tunefleet.compiler.frontends.spec import shown
 from tunefleet.core.network import TensorSpec
 from tunefleet.core.printing import quoted
 from tunefleet.core.shapes import ShapeRequest
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, OptionsNeededError
 
 
 def fix_shapes(file: OnnxFile, request: ShapeRequest) -> FixedInputs:
@@ -66,7 +66,7 @@ def _free(
     given = request.shape_of(value.name)
     rank = len(given) if given is not None else _rank(value.name, file)
     if rank is None:
-        raise InputError(
+        raise OptionsNeededError(
             f"{what}: input {value.name} has no shape, not even a number of dimensions",
             cure=f"say what it is: --shape {quoted(value.name)}=1,...",
         )

@@ -1,0 +1,140 @@
+"""What users ask, as specifications of jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tunefleet.artifacts.opening import open_artifact
+from tunefleet.core.budget import NO_SEARCH
+from tunefleet.core.importing import ImportOptions, InputFile, NetworkSource
+from tunefleet.core.job import Building, JobSpec
+from tunefleet.core.precision import INT8
+from tunefleet.core.settings import TuneSettings
+from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.errands import evaluation_spec
+from tunefleet.runs.request import (
+    SearchRequest,
+    job_spec,
+    search_request,
+    shape_request,
+    source_of,
+)
+from tunefleet.runs.uploads import ARRAY_SUFFIXES, check_import
+from tunefleet.service.admission import CheckedImports
+from tunefleet.service.problems import Refused, not_found
+from tunefleet.service.values import AskedJob
+from tunefleet.store import KeptNetwork, Store, User
+
+_ZOO = "zoo:"
+
+
+class AskedJobs:
+    """Jobs as users ask for them. Each method raises Refused for what belongs to another, as for
+    what there is not, and errors of the tree; any thread may call."""
+
+    def __init__(self, home: Path, store: Store) -> None:
+        self._home = home
+        self._store = store
+
+    def context(self, user: User, asked: AskedJob) -> BenchmarkContext:
+        """Where it is to be done."""
+        return BenchmarkContext(
+            asked.target,
+            device=(asked.device,) if asked.device else (),
+            threads=asked.threads,
+            home=self._home,
+            tenant=user.name,
+        )
+
+    def check(self, user: User, asked: AskedJob) -> Callable[[], NetworkSource] | None:
+        """What has to be done of a network in a sandbox before its job: its import, where it was
+        not imported with these options before, and quantising it. None where nothing has."""
+        if not asked.network:
+            return None
+        options, place = self._options(user, asked), None
+        checked = CheckedImports(self._home, user.name)
+        if not asked.network.startswith(_ZOO) and not checked.has(asked.network, options):
+            place = self._home / self._kept(user, asked.network).place
+        if place is None and asked.precision != INT8:
+            return None
+
+        def call() -> NetworkSource:
+            context = self.context(user, asked)
+            if place is not None:
+                check_import(place, context, options)
+                checked.keep(asked.network, options)
+            return self.source(user, asked, context)
+
+        return call
+
+    def spec(
+        self,
+        user: User,
+        asked: AskedJob,
+        context: BenchmarkContext,
+        folder: Path | None,
+        from_job: str,
+        source: NetworkSource | None,
+    ) -> JobSpec:
+        """`folder` is that of an artifact, `from_job` a job; `source` is the network where it is
+        known."""
+        if folder is not None:
+            return evaluation_spec(open_artifact(folder), asked.rounds, user.name)
+        if asked.kind == "build":
+            building = Building(from_job, asked.measure)
+            request = SearchRequest(NO_SEARCH, TuneSettings(), building=building)
+        else:
+            request = search_request(
+                asked.budget.trials,
+                trials_per_task=asked.budget.trials_per_task,
+                minutes=asked.budget.minutes,
+                device_minutes=asked.budget.device_minutes,
+                target_latency_ms=asked.agreement.latency_ms,
+                speedup=asked.agreement.speedup,
+                most_lost=asked.agreement.most_lost,
+                transfer_learning=asked.transfer_learning,
+            )
+        if asked.deadline is not None and asked.deadline <= time.time():
+            raise Refused(422, "the deadline is past", cure="give seconds since 1970, UTC")
+        terms = replace(request.terms, priority=asked.priority, deadline=asked.deadline)
+        found = source or self.source(user, asked, context)
+        return job_spec(context, found, replace(request, terms=terms))
+
+    def source(self, user: User, asked: AskedJob, context: BenchmarkContext) -> NetworkSource:
+        """The network of a job."""
+        spec, calibrate = asked.network, None
+        if not spec.startswith(_ZOO):
+            spec = str(self._home / self._kept(user, spec).place)
+        if asked.calibrate is not None:
+            calibrate = self._home / self._arrays(user, asked.calibrate).place
+        options = self._options(user, asked)
+        return source_of(spec, options, context, asked.precision, calibrate)
+
+    def _options(self, user: User, asked: AskedJob) -> ImportOptions:
+        shapes = shape_request(asked.shapes, asked.dims, asked.constants)
+        files = [self._arrays(user, digest) for digest in asked.inputs]
+        inputs = [InputFile(str(self._home / file.place), file.digest) for file in files]
+        return ImportOptions(shapes, asked.whole, inputs=tuple(inputs))
+
+    def _arrays(self, user: User, digest: str) -> KeptNetwork:
+        file = self._kept(user, digest)
+        if is_network(self._home, file):
+            raise Refused(422, f"{file.name} is a network", cure="send arrays: a .npz file")
+        return file
+
+    def _kept(self, user: User, digest: str) -> KeptNetwork:
+        network = self._store.holdings.network(user.name, digest)
+        if network is None:
+            raise not_found(f"network {digest[:12]}")
+        return network
+
+
+def is_network(home: Path, kept: KeptNetwork) -> bool:
+    """Whether a file that was sent is a network, and not arrays."""
+    if Path(kept.name).suffix.lower() != ".zip":
+        return Path(kept.name).suffix.lower() not in ARRAY_SUFFIXES
+    place = home / kept.place
+    return not place.is_dir() or any(f.suffix not in ARRAY_SUFFIXES for f in place.iterdir())
