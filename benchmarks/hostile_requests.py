@@ -60,12 +60,23 @@ class Attacker:
                 try:
                     connection.sendall(part)
                     if answer := connection.recv(65536):
-                        return answer
+                        return answer + _rest(connection)
                 except TimeoutError:
                     continue
                 except OSError:
                     break
         return b""
+
+
+def _rest(connection: socket.socket) -> bytes:
+    """What comes until the connection is closed, or for a while nothing."""
+    content = b""
+    try:
+        while more := connection.recv(65536):
+            content += more
+    except OSError:
+        pass
+    return content
 
 
 @dataclass(frozen=True)

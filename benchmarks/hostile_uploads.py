@@ -169,7 +169,7 @@ def _chosen(uploads: list[Upload], options: argparse.Namespace) -> list[Upload]:
         upload
         for upload in uploads
         if (options.name or "") in f"{upload.kind}: {upload.name}"
-        and (upload.quick or not options.quick)
+        and (upload.quick or not options.quick or options.name)
     ]
     twice = [name for name, count in Counter(u.name for u in chosen).items() if count > 1]
     if twice:
@@ -227,7 +227,7 @@ def tried(upload: Upload, folder: Path, watch: Watch, attacker: Attacker) -> Row
         faults += ["ran code"] if place.canary.exists() else []
         changed = sorted({path for path, _ in before ^ listing(folder / "user", Path(name))})
         faults += [f"changed {Path(path).relative_to(folder)}" for path in changed]
-        if str(folder) in row.said:
+        if any(str(folder / own) in row.said for own in ("home", "tmp")):
             faults.append("says where it lies")
     return _told(dataclasses.replace(row, faults=tuple(faults)))
 
@@ -308,8 +308,13 @@ def listing(*folders: Path) -> set[tuple[str, tuple[int, int]]]:
 
 
 def _left(folder: Path) -> list[str]:
-    """What is there at the end that should not be: scratch folders, and bugs that were reported."""
-    scratch = [path for path in (folder / "tmp").iterdir() if path.name != "tunefleet-spawn"]
+    """What is there at the end that should not be: files and scratch folders, and bugs that were
+    reported. torch makes an empty folder where a job measures with it."""
+    scratch = [
+        path
+        for path in (folder / "tmp").iterdir()
+        if path.name.startswith("tunefleet-") or path.is_file() or any(path.iterdir())
+    ]
     return [str(path.relative_to(folder)) for path in (*scratch, *folder.glob("home/bugs/*"))]
 
 

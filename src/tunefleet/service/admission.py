@@ -13,7 +13,7 @@ from tunefleet.core.events import Event
 from tunefleet.core.home import Home
 from tunefleet.core.ids import digest
 from tunefleet.core.importing import ImportOptions, NetworkSource
-from tunefleet.errors import RetryElsewhereError
+from tunefleet.errors import DiskFullError, RetryElsewhereError, SetupError
 from tunefleet.fleet.leases import Leases, machine_units
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.service.problems import Refused
@@ -74,6 +74,10 @@ class Admission:
         try:
             self._leases.acquire(claim, _unheard, self._goes_on)
             return check()
+        except DiskFullError:
+            raise
+        except SetupError as error:  # a package of a format
+            raise Refused(415, error.what, cure=f"ask the operator for it: {error.cure}") from error
         finally:
             self._leases.release(claim)
 
