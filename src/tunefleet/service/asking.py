@@ -52,7 +52,7 @@ class AskedJobs:
     def check(self, user: User, asked: AskedJob) -> Callable[[], NetworkSource] | None:
         """What has to be done of a network in a sandbox before its job: its import, where it was
         not imported with these options before, and quantising it. None where nothing has."""
-        if not asked.network:
+        if self.is_known(asked):
             return None
         options, place = self._options(user, asked), None
         checked = CheckedImports(self._home, user.name)
@@ -69,6 +69,11 @@ class AskedJobs:
             return self.source(user, asked, context)
 
         return call
+
+    def is_known(self, asked: AskedJob) -> bool:
+        """Whether nothing that was sent is read for a job, which takes no look at the store."""
+        is_zoo = asked.network.startswith(_ZOO) and asked.precision != INT8
+        return not asked.network or asked.artifact is not None or (is_zoo and not asked.inputs)
 
     def spec(
         self,

@@ -54,6 +54,8 @@ async def checked_network(
 ) -> NetworkSource | None:
     """The network of a job, where it had to be checked with what the job says of it."""
     state = request.app.state
+    if state.jobs.asked.is_known(asked):
+        return None
     check = await asyncio.to_thread(state.jobs.asked.check, caller.user, asked)
     if check is None:
         return None
