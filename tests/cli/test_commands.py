@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tunefleet.cli.artifacts import read_array
 from tunefleet.cli.networks import ABOUT
 from tunefleet.core.home import Home
 from tunefleet.core.layout import LayoutChoice
@@ -20,6 +19,7 @@ from tunefleet.core.statistics import Interval
 from tunefleet.devices.neighbours import JoinedCores, save_joined
 from tunefleet.errors import InputError
 from tunefleet.fleet.server_socket import ServerReply, ServerSocket
+from tunefleet.runs.calling import read_array
 from tunefleet.zoo import names
 
 from .conftest import Invoke

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from tunefleet.client import AsyncClient, clients
+from tunefleet.client import AsyncClient, tries
 from tunefleet.client.packing import as_one_file
 from tunefleet.core.events import JobEnded, Note
 from tunefleet.core.job import JobState
@@ -39,7 +39,7 @@ class Cut(httpx.AsyncBaseTransport):
 
 @pytest.fixture
 def cut(world: World, monkeypatch: pytest.MonkeyPatch) -> Cut:
-    monkeypatch.setattr(clients, "_PAUSES_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(tries, "PAUSES_S", (0.0, 0.0, 0.0))
     return Cut(world.client.app)
 
 
@@ -103,7 +103,7 @@ def test_events_are_seen_once_though_answers_are_lost(world: World, cut: Cut) ->
             cut.lost = ["GET"]
             told = [event async for event in client.events(view["id"])]
             with pytest.raises(JobError, match="failed: a test"):
-                clients._result(await client.wait(view["id"]))
+                tries.result_of(await client.wait(view["id"]))
             return told
 
     told = asyncio.run(seen())

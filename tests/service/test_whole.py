@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,9 @@ from ..networks import write_small
 pytestmark = [pytest.mark.tvm, pytest.mark.frameworks, pytest.mark.slow]
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[tuple[str, str]]:
+@contextmanager
+def serving(home: Path) -> Iterator[tuple[str, str]]:
     """The address of a service in a process of its own, and the token of its admin."""
-    home = tmp_path / "home"
     command = [sys.executable, "-m", "tunefleet", "serve", "--http", "0", "--threads", "1"]
     with subprocess.Popen(
         [*command, "--home", str(home)], stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -39,6 +39,12 @@ def service(tmp_path: Path) -> Iterator[tuple[str, str]]:
         finally:
             process.terminate()
             process.communicate(timeout=60)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    with serving(tmp_path / "home") as made:
+        yield made
 
 
 def test_a_file_is_tuned_and_fetched(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,18 +12,11 @@ import typer
 
 from tunefleet.cli import options, output, parsing
 from tunefleet.core.home import Home, default_home
-from tunefleet.core.ids import digest
-from tunefleet.errors import InputError, foreign, raise_mistake
-from tunefleet.system.files import check_regular
 
 if TYPE_CHECKING:
-    import numpy as np
-
+    from tunefleet.client import Client
     from tunefleet.core.result import Evaluation
     from tunefleet.core.statistics import Interval
-
-#: Values of each output that are printed.
-_TOP = 5
 
 
 def run(
@@ -48,6 +40,7 @@ def run(
         typer.Option(metavar="N", callback=parsing.positive, help="Also time N calls."),
     ] = None,
     require_signed: options.RequireSigned = None,
+    server: options.OnServer = None,
     home: options.Home = None,
     json: options.Json = None,
     traceback: options.Traceback = False,
@@ -57,32 +50,37 @@ def run(
     It prints the largest values of each output. Inputs of another type are cast where no value is
     lost; float64 may be rounded to float32.
     """
-    arrays = [read_array(Path(path)) for path in input]
-    from tunefleet.artifacts.casting import cast_inputs
-    from tunefleet.artifacts.opening import load
+    if server is not None:
+        with _client(server, require_signed) as client:
+            value = client.call_artifact(artifact, input, repeat, output_path)
+        for note in value["casts"]:
+            _note(note)
+        output.tell(json, value, lambda: _show(value))
+        return
+    from tunefleet.runs.calling import call_artifact, save_outputs
 
-    with load(artifact, home=home, signed_by=require_signed) as module:
-        cast, notes = cast_inputs(arrays, module.signatures)
-        for note in notes:
-            typer.echo(f"note: {note}", err=True)
-        outputs = module.run(cast)
-        names = [spec.name for spec in module.signatures[0].outputs]
-        latency = None
-        if repeat is not None:
-            content = digest([repeat, *(digest(array.tobytes()) for array in cast)])
-            latency = _alone(
-                artifact, home, content, partial(_timed, lambda: module.run(cast), repeat)
-            )
-    paths = _save(outputs, Path(output_path)) if output_path else [None] * len(outputs)
-    described = [_described(*each) for each in zip(names, outputs, paths, strict=True)]
-    value = {
-        "artifact": artifact,
-        "casts": notes,
-        "outputs": described,
-        "latency_ms": None if latency is None else latency.scaled(1e3).to_json(),
-        "repeats": repeat,
-    }
-    output.tell(json, value, lambda: _show(described, latency, repeat))
+    value = call_artifact(
+        artifact,
+        [Path(path) for path in input],
+        repeat=repeat,
+        save=partial(save_outputs, path=Path(output_path)) if output_path else None,
+        home=home,
+        signed_by=require_signed,
+        heard=_note,
+        alone=partial(_alone, artifact, home),
+    )
+    output.tell(json, value, lambda: _show(value))
+
+
+def _note(text: str) -> None:
+    typer.echo(f"note: {text}", err=True)
+
+
+def _client(server: str, require_signed: Path | None) -> Client:
+    from tunefleet.cli.remote import check_unused, client_of
+
+    check_unused(server, require_signed=require_signed)
+    return client_of(server)
 
 
 def _alone(
@@ -101,20 +99,8 @@ def _say(text: str) -> None:
     output.console(stderr=True).print(text, soft_wrap=True, markup=False)
 
 
-def _timed(call: Callable[[], object], repeat: int) -> Interval:
-    """Seconds of a call, the median of so many with its 95 % interval; one call came before."""
-    from tunefleet.core.statistics import interval
-
-    seconds = []
-    for _ in range(repeat):
-        clock = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - clock)
-    return interval(seconds)
-
-
-def _show(described: list[dict[str, Any]], latency: Interval | None, repeat: int | None) -> None:
-    for item in described:
+def _show(value: dict[str, Any]) -> None:
+    for item in value["outputs"]:
         shape = ", ".join(map(str, item["shape"]))
         line = f"{item['name']}: {item['dtype']}[{shape}]"
         if item["min"] is not None:
@@ -122,10 +108,13 @@ def _show(described: list[dict[str, Any]], latency: Interval | None, repeat: int
         typer.echo(line + (f", written to {item['path']}" if item["path"] else ""))
         for top in item["top"]:
             typer.echo(f"  [{', '.join(map(str, top['index']))}]  {top['value']:.6g}")
+    latency, repeat = value["latency_ms"], value["repeats"]
     if latency is not None:
         from tunefleet.report.units import format_latency
 
-        median, low, high = map(format_latency, (latency.median, latency.low, latency.high))
+        median, low, high = (
+            format_latency(latency[each] / 1e3) for each in ("median", "low", "high")
+        )
         calls = f"{repeat} call{'' if repeat == 1 else 's'}"
         typer.echo(f"latency {median} ({low} to {high}), the median of {calls}")
 
@@ -136,6 +125,7 @@ def evaluate(
         int, typer.Option(metavar="N", callback=parsing.positive, help="Rounds of measuring.")
     ] = 12,
     require_signed: options.RequireSigned = None,
+    server: options.OnServer = None,
     home: options.Home = None,
     json: options.Json = None,
     traceback: options.Traceback = False,
@@ -143,7 +133,11 @@ def evaluate(
     """Measure a tuned network again, beside its source framework."""
     from tunefleet.runs.errands import evaluate_artifact
 
-    result = evaluate_artifact(artifact, home, rounds, require_signed, _say)
+    if server is None:
+        result = evaluate_artifact(artifact, home, rounds, require_signed, _say)
+    else:
+        with _client(server, require_signed) as client:
+            result = client.evaluate_artifact(artifact, rounds)
     output.tell(json, result.to_dict(), lambda: _show_evaluation(result))
 
 
@@ -207,72 +201,3 @@ def sign(
     signed = str(signature.sign(opened.manifest, key))
     value = {"artifact": str(opened.path), "signature": signed}
     output.tell(json, value, lambda: typer.echo(signed))
-
-
-def read_array(path: Path) -> np.ndarray[Any, Any]:
-    """The array of a .npy file, read without unpickling anything. Raises InputError."""
-    import numpy as np
-
-    cure = "give a file that numpy.save wrote"
-    check_regular(path)
-    try:
-        with foreign():
-            array = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"no input file {path}", cure=cure) from None
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"cannot read input {path}: {reason}", cure=cure) from error
-    except Exception as error:  # NumPy reads the header as Python reads source
-        raise_mistake(error)
-        raise InputError(f"{path} is not a .npy file of numbers", cure=cure) from error
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"{path} is an .npz archive", cure="save each array with numpy.save")
-    return array
-
-
-def _save(outputs: list[Any], path: Path) -> list[str]:
-    import numpy as np
-
-    paths = [path]
-    if len(outputs) > 1:
-        paths = [path.with_name(f"{path.stem}-{i}{path.suffix}") for i in range(len(outputs))]
-    try:
-        for array, place in zip(outputs, paths, strict=True):
-            with place.open("wb") as file:
-                np.save(file, array, allow_pickle=False)
-    except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror}", cure="choose another --output"
-        ) from error
-    return [str(p) for p in paths]
-
-
-def _described(name: str, array: Any, path: str | None) -> dict[str, Any]:
-    numbers = array.size > 0 and array.dtype.kind in "biuf"
-    return {
-        "name": name,
-        "shape": list(array.shape),
-        "dtype": str(array.dtype),
-        "min": float(array.min()) if numbers else None,
-        "max": float(array.max()) if numbers else None,
-        "top": _top(array) if numbers else [],
-        "path": path,
-    }
-
-
-def _top(array: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
-    """The largest values with their indices; of equals the first, and no NaN."""
-    import numpy as np
-
-    flat = array.reshape(-1)
-    numbers = np.flatnonzero(~np.isnan(flat)) if array.dtype.kind == "f" else np.arange(flat.size)
-    values = flat[numbers].astype(np.float64)
-    # Only what may be among them is sorted: an output may have millions.
-    least = np.partition(values, -_TOP)[-_TOP] if values.size > _TOP else -np.inf
-    near = np.flatnonzero(values >= least)
-    largest = numbers[near[np.argsort(-values[near], kind="stable")[:_TOP]]]
-    return [
-        {"index": [int(i) for i in np.unravel_index(at, array.shape)], "value": flat[at].item()}
-        for at in largest
-    ]

@@ -242,6 +242,12 @@ Server = Annotated[
         help="Ask this service, after `tunefleet login URL`.",
     ),
 ]
+OnServer = Annotated[
+    str | None,
+    typer.Option(
+        "--server", metavar="URL", help="Let this service do it, after `tunefleet login URL`."
+    ),
+]
 Devices = Annotated[
     list[str] | None,
     typer.Option(

@@ -35,6 +35,7 @@ def place(
     calibrate: options.Calibrate = None,
     device_key: options.DeviceKey = "",
     quiet: options.Quiet = False,
+    server: options.OnServer = None,
     home: options.Home = None,
     json: options.Json = None,
     traceback: options.Traceback = False,
@@ -53,6 +54,15 @@ def place(
     shapes = shape_request(
         parsing.by_input(shape), parsing.by_dimension(dim), parsing.by_constant(constant)
     )
+    if server is not None:
+        from tunefleet.cli.remote import check_unused, client_of, of_network
+
+        check_unused(server, trust=trust, device_key=device_key)
+        asked = {**of_network(shape, dim, constant), "precision": precision, "threads": threads}
+        with client_of(server) as client:
+            found = client.place(network, _targets(device), calibrate=calibrate, **asked)
+        output.tell(json, found, lambda: _show(found))
+        return
     contexts = _contexts(device, threads, device_key, home)
     notes = output.console(stderr=True)
 
@@ -76,19 +86,21 @@ def _contexts(
 ) -> dict[str, BenchmarkContext]:
     from tunefleet.runs.context import BenchmarkContext
 
-    contexts: dict[str, BenchmarkContext] = {}
+    return {
+        name: BenchmarkContext(target, device=name, device_key=key, threads=threads, home=home)
+        for name, target in _targets(devices).items()
+    }
+
+
+def _targets(devices: list[str]) -> dict[str, str]:
+    """By the names of devices."""
+    targets: dict[str, str] = {}
     for text in devices:
         name, _, target = text.partition("=")
-        if name in contexts:
+        if name in targets:
             raise InputError(f"{name} is given twice", cure="name each device once")
-        contexts[name] = BenchmarkContext(
-            target or "cpu",
-            device=name,
-            device_key=key,
-            threads=threads,
-            home=home,
-        )
-    return contexts
+        targets[name] = target or "cpu"
+    return targets
 
 
 def _show(report: dict[str, Any]) -> None:

@@ -72,6 +72,8 @@ def submit(
     dim: options.Dim = None,
     constant: options.Constant = None,
     precision: options.Precision = "float32",
+    calibrate: options.Calibrate = None,
+    inputs: options.Inputs = None,
     trials: Annotated[
         int | None, typer.Option(metavar="N", callback=parsing.positive, help="As tune --trials.")
     ] = None,
@@ -120,10 +122,10 @@ def submit(
         "device": device,
         "target": target,
         "threads": threads,
-        "shapes": {name: [list(s) for s in many] for name, many in parsing.by_input(shape).items()},
-        "dims": parsing.by_dimension(dim),
-        "constants": parsing.by_constant(constant),
+        **of_network(shape, dim, constant),
         "precision": precision,
+        "calibrate": calibrate,
+        "inputs": inputs or [],
         "budget": {"trials": trials, "minutes": minutes},
         "agreement": {"latency_ms": target_latency_ms, "speedup": speedup},
         "deadline": None if within is None else time.time() + 60 * within,
@@ -142,6 +144,26 @@ def submit(
 
             text += f"\n{queue_text(view['queue'])}"
         output.tell(json, view, lambda: typer.echo(text))
+
+
+def of_network(
+    shape: list[str] | None, dim: list[str] | None, constant: list[str] | None
+) -> dict[str, Any]:
+    """Shapes and constants as the API takes them."""
+    return {
+        "shapes": {name: [list(s) for s in many] for name, many in parsing.by_input(shape).items()},
+        "dims": parsing.by_dimension(dim),
+        "constants": parsing.by_constant(constant),
+    }
+
+
+def check_unused(server: str, **given: object) -> None:
+    """Raises InputError for options that a service does not take."""
+    for name, value in given.items():
+        if value:
+            raise InputError(
+                f"{server} takes no --{name.replace('_', '-')}", cure="leave it out, or --server"
+            )
 
 
 def _waited(client: Client, view: dict[str, Any], json: str | None, *, quiet: bool) -> None:

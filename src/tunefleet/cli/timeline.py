@@ -47,6 +47,7 @@ def timeline(
         ),
     ] = None,
     json: options.Json = None,
+    server: options.OnServer = None,
     home: options.Home = None,
     traceback: options.Traceback = False,
 ) -> None:
@@ -57,7 +58,13 @@ def timeline(
     from tunefleet.report.trace_events import trace_events
     from tunefleet.runs.timeline import replay_of, run_timeline
 
-    document = run_timeline(run, home)
+    if server is None:
+        document = run_timeline(run, home)
+    else:
+        from tunefleet.cli.remote import client_of
+
+        with client_of(server) as client:
+            document = client.run_timeline(run)
     recorded = replay_of(document).to_json() if durations is not None else None
     drawings = _draw(document, directory)
     if parsing.STDOUT not in (json, durations, trace):

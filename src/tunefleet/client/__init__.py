@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from tunefleet.client.clients import AsyncClient, Client, connect
+from tunefleet.client.awaiting import AsyncClient
+from tunefleet.client.clients import Client, connect
 
 __all__ = ["AsyncClient", "Client", "connect"]

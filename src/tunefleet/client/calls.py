@@ -109,12 +109,12 @@ def me() -> Calls[dict[str, Any]]:
     return (yield from value_of(Call("GET", "/v1/me")))
 
 
-def pages(path: str, name: str) -> Calls[list[dict[str, Any]]]:
+def pages(path: str, name: str, **params: str) -> Calls[list[dict[str, Any]]]:
     """What all pages of a list have under a name."""
     found: list[dict[str, Any]] = []
     cursor: str | None = ""
     while cursor is not None:
-        page = (yield Call("GET", path, params={"cursor": cursor})).value
+        page = (yield Call("GET", path, params={**params, "cursor": cursor})).value
         found += page[name]
         cursor = page["next"]
     return found
@@ -153,17 +153,17 @@ def _sent(file: Path) -> Calls[str]:
 def submit(network: str | Path, asked: Mapping[str, Any]) -> Calls[dict[str, Any]]:
     """Ask for a job of a network, whose file is sent where it has one, as are those of `calibrate`
     and `inputs`; what is known of it."""
-    sent = {**asked, "network": (yield from _digest(network))}
+    sent = {**asked, "network": (yield from digest_of(network))}
     if asked.get("calibrate"):
-        sent["calibrate"] = yield from _digest(asked["calibrate"])
+        sent["calibrate"] = yield from digest_of(asked["calibrate"])
     if asked.get("inputs"):
         sent["inputs"] = []
         for file in asked["inputs"]:
-            sent["inputs"].append((yield from _digest(file)))
+            sent["inputs"].append((yield from digest_of(file)))
     return (yield from submit_named(sent))
 
 
-def _digest(given: str | Path) -> Calls[str]:
+def digest_of(given: str | Path) -> Calls[str]:
     """What the service knows a file by, which is sent; a digest and a name of the zoo stay."""
     text = str(given)
     if text.startswith("zoo:") or (_DIGEST.fullmatch(text) and not Path(text).exists()):
@@ -190,6 +190,14 @@ def ended(name: str) -> Calls[dict[str, Any]]:
     while (view := (yield from job(name, _WAIT_S)))["state"] not in ENDED:
         pass
     return view
+
+
+def value_of_job(view: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of a job that has ended. Raises JobError for one that did not succeed."""
+    if view["state"] != "succeeded":
+        reason = (view["reason"] or {}).get("text") or view["state"]
+        raise JobError(f"job {view['id'][:8]} has {view['state']}: {reason}", cure="see its log")
+    return dict(view["result"] or {})
 
 
 def events(name: str, after: int) -> Calls[list[dict[str, Any]]]:

@@ -139,6 +139,11 @@ class Home:
         return self.root / "logs"
 
     @property
+    def outputs(self) -> Path:
+        """What artifacts gave for users of the service, a folder for each job."""
+        return self.root / "outputs"
+
+    @property
     def bugs(self) -> Path:
         """Reports of internal errors."""
         return self.root / "bugs"

@@ -108,6 +108,16 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """An artifact of the home that is called on inputs, by the id of its run: `.npy` files in the
+    order of its inputs, as paths below home. `repeat`: so many calls are timed too."""
+
+    artifact: str
+    inputs: tuple[str, ...]
+    repeat: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """What was asked for, and on which terms. `fingerprint` says when the same command means the
     same job.
@@ -132,6 +142,7 @@ class JobSpec:
     building: Building | None = None
     divided: tuple[PlacedOn, ...] = ()
     evaluated: Evaluated | None = None
+    called: Called | None = None
     shared: bool = False
     tenant: str = ""
 

@@ -104,6 +104,7 @@ def _parts(store: Store, home: Home) -> list[DiskPart]:
             _part(name, about, folder, () if busy else _unneeded(folder, needed))
             for folder, name, about in sources
         ),
+        DiskPart("outputs", "of artifacts that a service ran", _size([home.outputs])),
         DiskPart("bug reports", "what to send with a report", _size([home.bugs])),
         DiskPart("logs", "what runs did: tunefleet logs", _size([home.logs])),
         DiskPart("other", "named devices, files of others", _size(rest)),
@@ -121,6 +122,7 @@ def _known(home: Home) -> list[Path]:
         home.modules,
         home.bugs,
         home.logs,
+        home.outputs,
     ]
 
 
@@ -138,6 +140,7 @@ def _needed_texts(store: Store, home: Home) -> list[str]:
     places = [source.spec for source in sources]
     places += store.holdings.places([home.relative(str(file)) for file in kept])
     places += [file.path for source in sources for file in source.options.inputs]
+    places += [path for job in running if job.spec.called for path in job.spec.called.inputs]
     for folder in _folders(home.artifacts):
         try:
             places.append((folder / _MANIFEST).read_text(encoding="utf-8"))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -23,8 +23,17 @@ from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import Event, JobEnded, Note, Observer, ended_by
 from tunefleet.core.home import Home, default_home
 from tunefleet.core.ids import digest
-from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions
-from tunefleet.core.job import Evaluated, Job, JobKind, JobSpec, JobState, JobTerms, PlacedOn
+from tunefleet.core.importing import DEFAULT_IMPORT, ImportOptions, NetworkSource
+from tunefleet.core.job import (
+    Called,
+    Evaluated,
+    Job,
+    JobKind,
+    JobSpec,
+    JobState,
+    JobTerms,
+    PlacedOn,
+)
 from tunefleet.core.precision import FLOAT32
 from tunefleet.core.result import Evaluation, RunResult
 from tunefleet.core.settings import MeasureSettings, TuneSettings
@@ -32,6 +41,7 @@ from tunefleet.core.statistics import Interval
 from tunefleet.errors import JobError, TunefleetError, judged
 from tunefleet.fleet.leases import Leases
 from tunefleet.report.result import read_evaluation
+from tunefleet.runs.calling import call_artifact, save_outputs
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.evaluation import device_alone, measured_again
 from tunefleet.runs.jobs import close_cancelled
@@ -42,7 +52,9 @@ from tunefleet.store import Store, open_store
 from tunefleet.system.user import user_name
 
 #: What no scheduler divides.
-ERRANDS = frozenset({JobKind.PLACE, JobKind.EVALUATE})
+ERRANDS = frozenset({JobKind.PLACE, JobKind.EVALUATE, JobKind.RUN})
+#: Where outputs of a run go in the folder of its job.
+_OUTPUT = "output.npy"
 
 
 #: Seconds between two looks whether a user cancels a job.
@@ -71,12 +83,19 @@ def place(
     check_division(contexts)
     first = next(iter(contexts.values()))
     source = source_of(network, options, first, precision, calibrate)
+    return _answer(placing_spec(source, contexts), first, tell)
+
+
+def placing_spec(source: NetworkSource, contexts: Mapping[str, BenchmarkContext]) -> JobSpec:
+    """The job that places a network on devices. Raises InputError for what it cannot be divided
+    over."""
+    check_division(contexts)
     divided = tuple(
         PlacedOn(name, each.target_text, each.threads, each.device_key)
         for name, each in contexts.items()
     )
     request = SearchRequest(NO_SEARCH, TuneSettings(), divided=divided)
-    return _answer(job_spec(first, source, request), first, tell)
+    return job_spec(next(iter(contexts.values())), source, request)
 
 
 def evaluate_artifact(
@@ -109,6 +128,17 @@ def evaluation_spec(artifact: Artifact, rounds: int, tenant: str = "") -> JobSpe
     spec = _of_artifact(artifact, JobKind.EVALUATE, content)
     terms = JobTerms(owner=tenant or user_name())
     return replace(spec, evaluated=evaluated, terms=terms, tenant=tenant)
+
+
+def calling_spec(
+    artifact: Artifact, inputs: Sequence[tuple[str, str]], repeat: int | None, tenant: str
+) -> JobSpec:
+    """The job that calls an artifact of the home on `.npy` files, given by their paths below home,
+    each with its SHA-256."""
+    called = Called(artifact.path.name, tuple(place for place, _ in inputs), repeat)
+    content = digest(["run", called.artifact, repeat, *(content for _, content in inputs)])
+    spec = _of_artifact(artifact, JobKind.RUN, content)
+    return replace(spec, called=called, terms=JobTerms(owner=tenant), tenant=tenant)
 
 
 def timed_run(
@@ -178,7 +208,8 @@ def _answer(
     """What a job of one call brings, by the server of its home where one runs. Raises what ended
     it."""
     if server_of(context.home) is None:
-        return _done_here(spec, context, tell, partial(_called, spec, context.home))
+        call = partial(_called, spec, context.home, Path())
+        return _done_here(spec, context, tell, call)
     with closing(open_store(context.home)) as store:
         return done_by_server(store, spec, context, _notes_to(tell), ControlRequest.CANCEL)
 
@@ -234,7 +265,11 @@ def _done(
     return answer
 
 
-def _called(spec: JobSpec, home: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+def _called(
+    spec: JobSpec, home: Path, outputs: Path, tell: Callable[[str], None]
+) -> dict[str, Any]:
+    if spec.called is not None:
+        return _call(spec.called, home, outputs, tell)
     if spec.evaluated is not None:
         artifact = open_artifact(spec.evaluated.artifact, home)
         return measured_again(artifact, home, spec.evaluated.rounds, tell).to_dict()
@@ -251,6 +286,21 @@ def _called(spec: JobSpec, home: Path, tell: Callable[[str], None]) -> dict[str,
         for each in spec.divided
     }
     return placed(spec.source, contexts, tell)
+
+
+def _call(called: Called, home: Path, outputs: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    def save(arrays: Sequence[Any]) -> list[str]:
+        outputs.mkdir(parents=True, exist_ok=True)
+        return [Path(path).name for path in save_outputs(arrays, outputs / _OUTPUT)]
+
+    with device_alone(open_artifact(called.artifact, home), home, "run", tell):
+        return call_artifact(
+            called.artifact,
+            [home / path for path in called.inputs],
+            repeat=called.repeat,
+            save=save,
+            home=home,
+        )
 
 
 class Errand:
@@ -312,7 +362,7 @@ def _main(home: str, job_id: str) -> int:
         job = store.jobs.get(job_id)
         with closing(Leases(store.coordination)) as leases, leases.job(job.spec.fingerprint):
             if store.jobs.get(job_id).state is JobState.RUNNING:
-                call = partial(_called, job.spec, Path(home))
+                call = partial(_called, job.spec, Path(home), Home(Path(home)).outputs / job_id)
                 with _ended_by_user(store, job):
                     _done(store, job, lambda event: None, call)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Collection, Sequence
 from contextlib import closing
@@ -191,6 +192,7 @@ def remove_job(store: Store, root: Home, job: Job) -> None:
     with Leases(store.coordination).job(job.spec.fingerprint):
         store.jobs.remove(job.job_id)
         remove_unused(root.objects / job.job_id)
+        shutil.rmtree(root.outputs / job.job_id, ignore_errors=True)
 
 
 def _mapping(summary: Any) -> dict[str, Any]:
@@ -223,7 +225,8 @@ def _result(job: Job, summary: dict[str, Any]) -> RunResult:
     if kind is JobKind.PLACE or (kind in (JobKind.EVALUATE, JobKind.RUN) and not is_done):
         return RunResult()
     if kind is JobKind.RUN:
-        return RunResult(tuned_ms=Interval(**summary["latency_ms"]))
+        latency_ms = summary["latency_ms"]  # of calls that were timed
+        return RunResult(tuned_ms=Interval(**latency_ms) if latency_ms else None)
     if job.spec.evaluated:
         figures = read_evaluation(summary)
         return RunResult(**of_shape(figures), artifact=figures.artifact)

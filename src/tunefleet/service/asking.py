@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from tunefleet.artifacts.artifact import Artifact
 from tunefleet.artifacts.opening import open_artifact
 from tunefleet.core.budget import NO_SEARCH
 from tunefleet.core.importing import ImportOptions, InputFile, NetworkSource
@@ -14,7 +15,8 @@ from tunefleet.core.job import Building, JobSpec
 from tunefleet.core.precision import INT8
 from tunefleet.core.settings import TuneSettings
 from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.errands import evaluation_spec
+from tunefleet.runs.errands import calling_spec, evaluation_spec, placing_spec
+from tunefleet.runs.placement import check_division
 from tunefleet.runs.request import (
     SearchRequest,
     job_spec,
@@ -40,7 +42,9 @@ class AskedJobs:
         self._store = store
 
     def context(self, user: User, asked: AskedJob) -> BenchmarkContext:
-        """Where it is to be done."""
+        """Where it is to be done, or the first of the places."""
+        if asked.kind == "place" and asked.devices:
+            return next(iter(self._places(user, asked).values()))
         return BenchmarkContext(
             asked.target,
             device=(asked.device,) if asked.device else (),
@@ -87,7 +91,12 @@ class AskedJobs:
         """`folder` is that of an artifact, `from_job` a job; `source` is the network where it is
         known."""
         if folder is not None:
-            return evaluation_spec(open_artifact(folder), asked.rounds, user.name)
+            return self._of_artifact(user, asked, open_artifact(folder))
+        if asked.kind == "place":
+            contexts = self._places(user, asked)
+            check_division(contexts)
+            first = next(iter(contexts.values()))
+            return placing_spec(source or self.source(user, asked, first), contexts)
         if asked.kind == "build":
             building = Building(from_job, asked.measure)
             request = SearchRequest(NO_SEARCH, TuneSettings(), building=building)
@@ -108,6 +117,25 @@ class AskedJobs:
         found = source or self.source(user, asked, context)
         return job_spec(context, found, replace(request, terms=terms))
 
+    def _of_artifact(self, user: User, asked: AskedJob, artifact: Artifact) -> JobSpec:
+        if asked.kind == "evaluate":
+            return evaluation_spec(artifact, asked.rounds, user.name)
+        files = [self._arrays(user, digest) for digest in asked.inputs]
+        inputs = [(file.place, file.digest) for file in files]
+        return calling_spec(artifact, inputs, asked.repeat, user.name)
+
+    def _places(self, user: User, asked: AskedJob) -> dict[str, BenchmarkContext]:
+        return {
+            name: BenchmarkContext(
+                target or "cpu",
+                device=name,
+                threads=asked.threads,
+                home=self._home,
+                tenant=user.name,
+            )
+            for name, target in asked.devices.items()
+        }
+
     def source(self, user: User, asked: AskedJob, context: BenchmarkContext) -> NetworkSource:
         """The network of a job."""
         spec, calibrate = asked.network, None
@@ -122,7 +150,8 @@ class AskedJobs:
         shapes = shape_request(asked.shapes, asked.dims, asked.constants)
         files = [self._arrays(user, digest) for digest in asked.inputs]
         inputs = [InputFile(str(self._home / file.place), file.digest) for file in files]
-        return ImportOptions(shapes, asked.whole, inputs=tuple(inputs))
+        whole = asked.whole or asked.kind == "place"
+        return ImportOptions(shapes, whole, inputs=tuple(inputs))
 
     def _arrays(self, user: User, digest: str) -> KeptNetwork:
         file = self._kept(user, digest)

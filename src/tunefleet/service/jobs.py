@@ -50,11 +50,11 @@ class ServiceJobs:
         """The job of a request: a new one, or the one that is under way for the same. `source` is
         its network where that had to be checked."""
         self._check_quota(user)
-        if asked.kind == "evaluate" and asked.artifact is None:
-            raise Refused(422, "which artifact is to be measured is not said", cure="name one")
         folder = None
-        if asked.kind == "evaluate":
-            folder, _ = self.artifact_of(user, asked.artifact or "")
+        if asked.kind in ("evaluate", "run"):
+            if asked.artifact is None:
+                raise Refused(422, f"which artifact to {asked.kind} is not said", cure="name one")
+            folder, _ = self.artifact_of(user, asked.artifact)
         from_job = self.of(user, asked.from_job).job_id if asked.from_job else ""
         context = self.asked.context(user, asked)
         spec = self.asked.spec(user, asked, context, folder, from_job, source)

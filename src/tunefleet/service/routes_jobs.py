@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
-from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, StreamingResponse
 
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.events import JobEnded
@@ -21,8 +21,9 @@ from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import Job, JobState
 from tunefleet.errors import InputError
 from tunefleet.runs.run_log import log_file, read_log
+from tunefleet.runs.timeline import build_timeline, without_other_names
 from tunefleet.service.caller import ByUser
-from tunefleet.service.problems import Refused
+from tunefleet.service.problems import Refused, not_found
 from tunefleet.service.values import (
     AskedJob,
     EventPage,
@@ -319,6 +320,30 @@ def job_curve(job_id: _Id, request: Request, caller: ByUser) -> JobCurve:
     job = request.app.state.jobs.of(caller.user, job_id)
     history = request.app.state.histories.of(job.job_id)
     return JobCurve(samples=list(history.samples), forecast=history.forecast)
+
+
+@router.get("/{job_id}/timeline")
+def job_timeline(job_id: _Id, request: Request, caller: ByUser) -> dict[str, Any]:
+    """Where and when its stages ran, as `tunefleet timeline --json` has it; other jobs keep their
+    places and lose their names."""
+    state = request.app.state
+    job = state.jobs.of(caller.user, job_id)
+    return without_other_names(build_timeline(state.store, job))
+
+
+@router.get("/{job_id}/outputs/{name}", response_class=FileResponse)
+def job_output(
+    job_id: _Id,
+    name: Annotated[str, Path(pattern=r"^output(-\d{1,4})?\.npy$")],
+    request: Request,
+    caller: ByUser,
+) -> FileResponse:
+    """An output of a job of kind `run`, a `.npy` file."""
+    job = request.app.state.jobs.of(caller.user, job_id)
+    file = request.app.state.home.outputs / job.job_id / name
+    if not file.is_file():
+        raise not_found(f"output {name}")
+    return FileResponse(file, media_type="application/octet-stream", filename=name)
 
 
 @router.get("/{job_id}/log", response_class=PlainTextResponse)

@@ -94,11 +94,12 @@ class AskedAgreement(AskedBody):
 
 class AskedJob(AskedBody):
     """A job. `network` is the digest of an upload or the name of a network of the zoo; for
-    `evaluate` it is an `artifact` instead. `calibrate` (for int8) and `inputs` (to check and
-    measure with, a file for each shape) are digests of arrays. `deadline` is in seconds since the
-    epoch."""
+    `evaluate` and `run` it is an `artifact` instead. `calibrate` (for int8) and `inputs` are
+    digests of arrays: to check and measure with, a `.npz` file for each shape; for `run` a `.npy`
+    file for each input, of which `repeat` calls are timed. `devices` of `place` are at least two,
+    each with its target, `cpu` for its own. `deadline` is in seconds since the epoch."""
 
-    kind: Literal["tune", "build", "evaluate"] = "tune"
+    kind: Literal["tune", "build", "evaluate", "run", "place"] = "tune"
     network: Annotated[str, Field(max_length=200)] = ""
     artifact: Annotated[str, Field(pattern=r"^[0-9a-f]{6,32}$")] | None = None
     device: Name | None = None
@@ -119,6 +120,8 @@ class AskedJob(AskedBody):
     from_job: Annotated[str, Field(pattern=r"^[0-9a-f]{6,32}$")] | None = None
     measure: bool = False
     rounds: Annotated[int, Field(ge=1, le=1000)] = 12
+    devices: Annotated[dict[Name, Annotated[str, Field(max_length=400)]], Field(max_length=16)] = {}
+    repeat: Annotated[int, Field(ge=1, le=100_000)] | None = None
 
 
 class Reason(BaseModel):

@@ -1,0 +1,173 @@
+"""What is asked over HTTP gives what the local commands give: place, run, evaluate, timeline."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip(
+    "fastapi", reason="the service is not installed: pip install tunefleet[service]"
+)
+
+from tests.runs.test_devices import registered
+from tunefleet import connect, run_artifact, run_timeline
+from tunefleet.cli.app import run
+from tunefleet.client import Client
+from tunefleet.errors import InputError, JobError
+
+from ..networks import write_small
+from .test_whole import serving
+
+pytestmark = [pytest.mark.tvm, pytest.mark.frameworks, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("same")
+
+
+@pytest.fixture(scope="module")
+def service(place: Path) -> Iterator[tuple[str, str]]:
+    """Of a home with a board beside this machine."""
+    with registered(place / "home", 1), serving(place / "home") as (url, token):
+        yield url, token
+
+
+@pytest.fixture(scope="module")
+def client(service: tuple[str, str]) -> Iterator[Client]:
+    with connect(*service) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def artifact(client: Client, place: Path) -> str:
+    return client.build(write_small(place / "small.onnx"), threads=1).run
+
+
+@pytest.fixture
+def image(place: Path) -> Path:
+    file = place / "x.npy"
+    np.save(file, np.random.default_rng(0).random((1, 3, 16, 16), np.float32))
+    return file
+
+
+def in_json(capsys: pytest.CaptureFixture[str], command: list[str]) -> Any:
+    assert run(command) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def test_an_artifact_is_run_with_the_same_outputs(
+    client: Client,
+    artifact: str,
+    image: Path,
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    home = ["--home", str(place / "home")]
+    command = ["run", artifact, "--input", str(image), "--json", "-"]
+    here = in_json(capsys, [*command, *home, "--output", str(place / "here.npy")])
+    there = client.call_artifact(artifact, [image], out=place / "there.npy")
+    for value in (here, there):
+        value["outputs"][0].pop("path")
+    assert here == there
+    assert np.array_equal(np.load(place / "here.npy"), np.load(place / "there.npy"))
+    arrays = [np.load(image)]
+    [output] = client.run_artifact(artifact, arrays)
+    assert np.array_equal(output, run_artifact(artifact, arrays, place / "home")[0])
+
+
+def test_its_calls_are_timed(client: Client, artifact: str, image: Path) -> None:
+    value = client.call_artifact(artifact, [image], repeat=5)
+    assert value["repeats"] == 5
+    assert 0 < value["latency_ms"]["low"] <= value["latency_ms"]["median"]
+    [job] = [job for job in client.jobs() if job["kind"] == "run" and job["latency_ms"]]
+    assert job["latency_ms"] == value["latency_ms"]["median"]
+
+
+def test_wrong_inputs_are_refused_as_they_are_here(
+    client: Client, artifact: str, place: Path
+) -> None:
+    np.save(place / "wrong.npy", np.zeros((2, 2), np.float32))
+    with pytest.raises(JobError, match="small"):
+        client.call_artifact(artifact, [place / "wrong.npy"])
+    with pytest.raises(InputError, match="no artifact"):
+        client.call_artifact("a" * 32, [place / "wrong.npy"])
+
+
+def test_an_artifact_is_measured_again(client: Client, artifact: str) -> None:
+    evaluation = client.evaluate_artifact(artifact, rounds=2)
+    assert evaluation.network == "small"
+    assert evaluation.tuned_ms is not None
+
+
+def test_a_network_is_placed_as_it_is_here(
+    client: Client, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = write_small(place / "small.onnx")
+    devices = {"local": "cpu", "board-0": "x86-64-v2"}
+    there = client.place(network, devices, threads=1)
+    command = ["place", str(network), "--threads", "1", "--json", "-", "--quiet"]
+    command += ["--device", "local", "--device", "board-0=x86-64-v2"]
+    here = in_json(capsys, [*command, "--home", str(place / "home")])
+    assert shape_of(there) == shape_of(here)
+    for what in ("schema", "network"):
+        assert there[what] == here[what]
+    assert [each["name"] for each in there["devices"]] == ["local", "board-0"]
+    assert [task["shapes"] for task in there["tasks"]] == [t["shapes"] for t in here["tasks"]]
+    with pytest.raises(InputError, match="two devices or more"):
+        client.place(network, ["local"])
+    with pytest.raises(InputError, match="board-7"):
+        client.place(network, ["local", "board-7"])
+
+
+def shape_of(value: Any) -> Any:
+    """The names and the types of a JSON value; figures differ from one measurement to the next."""
+    if isinstance(value, dict):
+        return {key: shape_of(each) for key, each in value.items() if key not in FIGURES}
+    if isinstance(value, list):
+        return [shape_of(each) for each in value]
+    return type(value).__name__
+
+
+#: What is there or not by what was measured.
+FIGURES = frozenset({"ran", "predicted", "placement", "fastest_each", "pays", "typical_error"})
+
+
+def test_the_timeline_is_that_of_the_local_command(
+    client: Client, artifact: str, place: Path
+) -> None:
+    [job] = [job for job in client.jobs() if job["artifact"] == artifact]
+    there, here = client.run_timeline(job["id"]), run_timeline(job["id"], place / "home")
+    assert there["job"] == here["job"] == job["id"]
+    assert there["resources"] == here["resources"]
+    assert len(there["spans"]) == len(here["spans"])
+
+
+def test_commands_ask_the_service(
+    service: tuple[str, str],
+    artifact: str,
+    image: Path,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    url, token = service
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place / "config"))
+    (place / "token").write_text(token, encoding="utf-8")
+    assert run(["login", url, "--token-file", str(place / "token")]) == 0
+    capsys.readouterr()
+    value = in_json(
+        capsys, ["run", artifact, "--input", str(image), "--server", url, "--json", "-"]
+    )
+    assert re.fullmatch("[0-9a-f]{32}", value["artifact"])
+    assert run(["evaluate", artifact, "--rounds", "2", "--server", url]) == 0
+    assert "small" in capsys.readouterr().out
+    trusting = ["place", "zoo:tiny_cnn", "--device", "local", "--trust", "--server", url]
+    assert run(trusting) == 2
+    assert "takes no --trust" in capsys.readouterr().err
