@@ -21,7 +21,7 @@ from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.uploads import Admitted, admit
 from tunefleet.service.app import ServiceSettings, service_app
 from tunefleet.service.tokens import new_token
-from tunefleet.service.uploads import Check
+from tunefleet.service.uploads import UploadCheck
 from tunefleet.store import SqlStore, User, open_store
 
 
@@ -49,7 +49,7 @@ def unchecked(part: Path, name: str, context: BenchmarkContext) -> Admitted:
     return Admitted(f"networks/{blob}/{name}", part.stat().st_size, 1)
 
 
-def _world(home: Path, check: Check) -> Iterator[World]:
+def _world(home: Path, check: UploadCheck) -> Iterator[World]:
     store, woken = open_store(home), list[str]()
     app = service_app(home, store, ServiceSettings(most_bytes=1 << 20), woken.extend, check)
     with TestClient(app, base_url="http://testserver") as client:

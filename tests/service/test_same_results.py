@@ -47,7 +47,10 @@ def client(service: tuple[str, str]) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def artifact(client: Client, place: Path) -> str:
-    return client.build(write_small(place / "small.onnx"), threads=1).run
+    asked = {"kind": "build", "threads": 1}
+    view = client.wait(client.submit(write_small(place / "small.onnx"), **asked)["id"])
+    assert view["artifact"], view
+    return str(view["artifact"])
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from .conformance_learnings import FIRST, Learned
 from .conformance_results import BestRecords, Records, Winners, record_ids
 from .conformance_stages import Commits, Reading, Windows
 from .conformance_steps import StepLog, step
+from .conformance_webhooks import HOOK, Hooks
 
 KEY = StageKey("job", "t", 0, StageKind.SELECT)
 CLAIM = Claim("a", frozenset({"core 0"}), HOLDER)
@@ -101,6 +102,12 @@ OF_STORE: dict[str, Any] = {
     "remove_network": lambda s: s.holdings.remove_network("ann", "f00"),
     "measured_s": lambda s: s.holdings.measured_s("ann", 0.0),
     "places": lambda s: s.holdings.places(["networks"]),
+    "put_webhook": lambda s: s.webhooks.put(HOOK),
+    "webhook": lambda s: s.webhooks.get("ann", "a1"),
+    "webhooks": lambda s: s.webhooks.of("ann"),
+    "due": lambda s: s.webhooks.due(1.0),
+    "advance": lambda s: s.webhooks.advance("a1", HOOK.state),
+    "remove_webhook": lambda s: s.webhooks.remove("ann", "a1"),
     "begin_request": lambda s: s.holdings.begin_request("ann", "k", "asked", 1.0),
     "end_request": lambda s: s.holdings.end_request("ann", "k", None),
     "forget_unanswered": lambda s: s.holdings.forget_unanswered(),
@@ -156,5 +163,6 @@ class StoreConformance(
     Tenants,
     Users,
     Kept,
+    Hooks,
 ):
     """Every sentence of the contract. The groups are not collected by themselves."""

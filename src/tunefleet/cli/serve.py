@@ -18,9 +18,11 @@ from tunefleet.cli.outcome import Stopped
 from tunefleet.core.settings import LEARN_EVERY
 from tunefleet.errors import InputError
 from tunefleet.scheduler.names import PREDICTIVE
+from tunefleet.system.packages import require
 
 if TYPE_CHECKING:
     from tunefleet.runs.serving import Server
+    from tunefleet.service.app import ServiceSettings
 
 
 def serve(
@@ -67,6 +69,10 @@ def serve(
             metavar="N", min=0, help="Learn from N new records where nothing runs; 0 is never."
         ),
     ] = LEARN_EVERY,
+    private_webhooks: Annotated[
+        bool,
+        typer.Option("--private-webhooks", help="Let webhooks name private addresses, and http."),
+    ] = False,
     threads: options.Threads = None,
     host_cores: options.HostCores = None,
     device_cores: options.DeviceCores = None,
@@ -113,7 +119,11 @@ def serve(
     if http is not None:
         most_bytes = int(max_upload_gib * 2**30)
         tls = (tls_certificate, tls_key)
-        over_http = _over_http(server, context.home, http, tls, proxy or (), most_bytes, admin, say)
+        require("--http", ("fastapi", "uvicorn"), "pip install tunefleet[service]")
+        from tunefleet.service.app import ServiceSettings
+
+        settings = ServiceSettings(most_bytes, private_webhooks)
+        over_http = _over_http(server, context.home, http, tls, proxy or (), settings, admin, say)
     with stopped_by_signals(end):
         try:
             with over_http:
@@ -130,15 +140,11 @@ def _over_http(
     address: str,
     tls: tuple[Path | None, Path | None],
     proxies: Sequence[str],
-    most_bytes: int,
+    settings: ServiceSettings,
     admin: str,
     say: Callable[[str], None],
 ) -> Iterator[None]:
     """Answer over HTTP within the block."""
-    from tunefleet.system.packages import require
-
-    require("--http", ("fastapi", "uvicorn"), "pip install tunefleet[service]")
-    from tunefleet.service.app import ServiceSettings
     from tunefleet.service.running import HttpService, Listening
     from tunefleet.service.tokens import first_token
     from tunefleet.store import open_store
@@ -150,7 +156,7 @@ def _over_http(
     )
     with closing(open_store(home)) as store:
         token = first_token(store.accounts, admin, time.time())
-    with HttpService(home, listening, ServiceSettings(most_bytes), server.look) as service:
+    with HttpService(home, listening, settings, server.look) as service:
         say(f"answering at {service.url}")
         if not listening.is_local and listening.certificate is None:
             say("warning: others can read what is sent: give --tls-certificate and --tls-key")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _TOP = 5
 
 #: Times a call while nothing else is measured, given what the call is known by.
-Timed = Callable[[str, Callable[[], Interval]], Interval]
+TimedCall = Callable[[str, Callable[[], Interval]], Interval]
 
 
 def _unheard(text: str) -> None:
@@ -42,7 +42,7 @@ def call_artifact(
     home: Path | None = None,
     signed_by: Path | None = None,
     heard: Callable[[str], None] = _unheard,
-    alone: Timed = _at_once,
+    alone: TimedCall = _at_once,
 ) -> dict[str, Any]:
     """Outputs of an artifact for `.npy` files in the order of its inputs, as one JSON value: names,
     shapes, types and largest values. With `repeat` the latency of so many calls too, in ms.

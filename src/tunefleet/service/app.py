@@ -26,6 +26,7 @@ from tunefleet.service import (
     routes_jobs,
     routes_networks,
     routes_records,
+    routes_webhooks,
 )
 from tunefleet.service.admission import Admission
 from tunefleet.service.audit import AuditLog
@@ -36,7 +37,8 @@ from tunefleet.service.jobs import ServiceJobs
 from tunefleet.service.news import News
 from tunefleet.service.problems import tell_problems
 from tunefleet.service.tokens import KnownTokens
-from tunefleet.service.uploads import Check, Uploads
+from tunefleet.service.uploads import UploadCheck, Uploads
+from tunefleet.service.webhooks import Deliveries
 from tunefleet.store import Store
 
 _GIB = 1 << 30
@@ -48,9 +50,11 @@ def _nobody(job_ids: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """`most_bytes`: the largest upload that is accepted."""
+    """`most_bytes`: the largest upload that is accepted. `private_webhooks`: what happens is told
+    to private addresses too, and by http."""
 
     most_bytes: int = 4 * _GIB
+    private_webhooks: bool = False
 
 
 def service_app(
@@ -58,7 +62,7 @@ def service_app(
     store: Store,
     settings: ServiceSettings | None = None,
     wake: Callable[[Sequence[str]], None] = _nobody,
-    check: Check = admit,
+    check: UploadCheck = admit,
 ) -> FastAPI:
     """The service of a home. `wake` is called with jobs that are to be taken up, `check` with what
     was sent. The application is the only one of its home, and owns neither."""
@@ -68,7 +72,7 @@ def service_app(
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with contextlib.closing(admission):
-            async with news.looking():
+            async with news.looking(), app.state.deliveries.running():
                 yield
 
     app = FastAPI(
@@ -84,6 +88,9 @@ def service_app(
     app.state.histories = JobHistories(store)
     app.state.devices = ServiceDevices(Home(home), store)
     app.state.admission = admission
+    private = chosen.private_webhooks
+    app.state.settings = chosen
+    app.state.deliveries = Deliveries(store, app.state.jobs, private=private)
     app.state.uploads = Uploads(Home(home), store, chosen.most_bytes, admission, check)
     app.state.user_rates, app.state.address_rates = user_rates(), address_rates()
     app.state.tokens = KnownTokens(store.accounts)
@@ -98,6 +105,7 @@ def service_app(
         routes_records,
         routes_devices,
         routes_costmodels,
+        routes_webhooks,
         routes_accounts,
         pages,
         pages_jobs,

@@ -35,7 +35,7 @@ _READ_BYTES = 1 << 20
 _STILL_S, _SLOW_BYTES_PER_S, _SLOW_AFTER_S = 30.0, 1024, 60.0
 
 #: How a file is checked: `admit`, or what stands for it in tests.
-Check = Callable[[Path, str, BenchmarkContext], Admitted]
+UploadCheck = Callable[[Path, str, BenchmarkContext], Admitted]
 _Key = tuple[str, str]
 #: After these a file has to be sent again.
 _REFUSALS = (Refused, InputError, JobError)
@@ -60,7 +60,7 @@ class Uploads:
         store: Store,
         most_bytes: int,
         admission: Admission,
-        check: Check = admit,
+        check: UploadCheck = admit,
     ) -> None:
         self._home = home
         self._store = store

@@ -15,6 +15,17 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
+#: What webhooks are told of jobs.
+EventType = Literal[
+    "job.started",
+    "job.succeeded",
+    "job.failed",
+    "job.cancelled",
+    "job.expired",
+    "job.interrupted",
+]
+
+
 class ServiceState(StrEnum):
     """What a job does. No more words will come; `reason` says why."""
 
@@ -122,6 +133,47 @@ class AskedJob(AskedBody):
     rounds: Annotated[int, Field(ge=1, le=1000)] = 12
     devices: Annotated[dict[Name, Annotated[str, Field(max_length=400)]], Field(max_length=16)] = {}
     repeat: Annotated[int, Field(ge=1, le=100_000)] | None = None
+
+
+class AskedWebhook(AskedBody):
+    """Where one wants to be told of one's jobs, and of what: of all where nothing is named."""
+
+    url: Annotated[str, Field(min_length=1, max_length=2000)]
+    events: Annotated[list[EventType], Field(max_length=20)] = []
+
+
+class ChangedWebhook(AskedBody):
+    """Whether anything is sent."""
+
+    disabled: bool
+
+
+class WebhookView(BaseModel):
+    """A webhook; `secret` is given once. `failures` of the next delivery in a row, which is tried
+    again at `next_at`; `last` is what came of the last try; `disabled` why nothing is sent."""
+
+    id: str
+    url: str
+    events: list[str]
+    created_at: float
+    failures: int
+    next_at: float | None = None
+    last: str = ""
+    last_at: float | None = None
+    disabled: str = ""
+    secret: str | None = None
+
+
+class WebhookList(BaseModel):
+    webhooks: list[WebhookView]
+
+
+class WebhookTest(BaseModel):
+    """What came of a `ping`: the status that was answered, or why there was none."""
+
+    delivered: bool
+    status: int | None
+    detail: str
 
 
 class Reason(BaseModel):

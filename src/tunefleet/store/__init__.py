@@ -36,6 +36,7 @@ from tunefleet.store._explorer import (
     RecordPlace,
 )
 from tunefleet.store._learnings import Learning, LearningOutcome, Learnings
+from tunefleet.store._webhooks import DeliveryState, Webhook, Webhooks
 from tunefleet.store.memory import MemoryStore
 from tunefleet.store.sql import SqlStore, open_store, store_path
 
@@ -49,6 +50,7 @@ __all__ = [
     "BestEntry",
     "BestRecord",
     "Coordination",
+    "DeliveryState",
     "Dispatch",
     "Events",
     "Holdings",
@@ -73,6 +75,8 @@ __all__ = [
     "StoredRecords",
     "StoredWork",
     "User",
+    "Webhook",
+    "Webhooks",
     "each_job",
     "job_pages",
     "open_store",

@@ -35,6 +35,7 @@ from tunefleet.store._dispatch import Dispatch
 from tunefleet.store._events import Events
 from tunefleet.store._explorer import RecordExplorer
 from tunefleet.store._learnings import Learnings
+from tunefleet.store._webhooks import Webhooks
 
 #: Jobs that are read at once where nobody says otherwise.
 PAGE = 100
@@ -318,6 +319,9 @@ class Store(Protocol):
 
     @property
     def holdings(self) -> Holdings: ...
+
+    @property
+    def webhooks(self) -> Webhooks: ...
 
     def close(self) -> None:
         """Release files and connections; every verb afterwards raises."""

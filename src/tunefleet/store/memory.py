@@ -11,6 +11,7 @@ from tunefleet.store.memory_jobs import MemoryJobs
 from tunefleet.store.memory_learnings import MemoryLearnings
 from tunefleet.store.memory_records import MemoryRecords
 from tunefleet.store.memory_state import MemoryState
+from tunefleet.store.memory_webhooks import MemoryWebhooks
 from tunefleet.store.memory_work import MemoryWork
 
 
@@ -29,6 +30,7 @@ class MemoryStore:
         self.accounts = MemoryAccounts(self._state)
         self.learnings = MemoryLearnings(self._state)
         self.holdings = MemoryHoldings(self._state)
+        self.webhooks = MemoryWebhooks(self._state)
 
     def close(self) -> None:
         self._state.close()

@@ -76,6 +76,10 @@ def unknown_user(name: str) -> InputError:
     return InputError(f"no user {name}", cure="see the list of users")
 
 
+def known_webhook(webhook_id: str) -> InputError:
+    return InputError(f"there is a webhook {webhook_id}", cure="make a new id")
+
+
 def not_selected(run: StageRun, candidate_id: str) -> InternalError:
     return InternalError(f"{run.key} reports candidate {candidate_id}, which was not selected")
 

@@ -357,3 +357,21 @@ learned_jobs = Table(
     Column("tenant", PlainText, primary_key=True),
     Column("job_id", PlainText, primary_key=True),
 )
+
+#: `events` is a list of types; `after` and what follows say how far deliveries came.
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("webhook_id", PlainText, primary_key=True),
+    Column("tenant", PlainText, nullable=False, index=True),
+    Column("url", PlainText, nullable=False),
+    Column("secret", PlainText, nullable=False),
+    Column("events", Json, nullable=False),
+    Column("created_at", Number, nullable=False),
+    Column("after", Whole, nullable=False),
+    Column("failures", Whole, nullable=False),
+    Column("next_at", Number, nullable=False),
+    Column("last", PlainText, nullable=False),
+    Column("last_at", Number),
+    Column("disabled", PlainText, nullable=False),
+)

@@ -16,6 +16,7 @@ from tunefleet.store.sql_explorer import SqlExplorer
 from tunefleet.store.sql_jobs import SqlJobs
 from tunefleet.store.sql_learnings import SqlLearnings
 from tunefleet.store.sql_records import SqlRecords
+from tunefleet.store.sql_webhooks import SqlWebhooks
 from tunefleet.store.sql_work import SqlWork
 
 
@@ -54,6 +55,7 @@ class SqlStore:
         self.accounts = SqlAccounts(database)
         self.learnings = SqlLearnings(database)
         self.holdings = SqlHoldings(database)
+        self.webhooks = SqlWebhooks(database)
 
     @classmethod
     def open(cls, url_or_path: str | Path, *, busy_timeout_s: float = 30.0) -> SqlStore:

@@ -1,0 +1,145 @@
+"""Sending to addresses that users named: signed, to public addresses alone, nothing followed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import ipaddress
+import secrets
+import socket
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+import httpx2 as httpx
+
+from tunefleet.service.problems import Refused
+
+#: Seconds of one delivery, with its connection.
+_TIMEOUT_S = 15.0
+_LONGEST_URL = 2000
+_SECRET = "whsec_"
+#: Of a secret.
+_SECRET_BYTES = 32
+_PORTS = {"https": 443, "http": 80}
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+#: IPv4 addresses behind a translator.
+_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What came of a delivery: the status that was answered, or why there was none."""
+
+    status: int | None
+    error: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it was taken."""
+        return self.status is not None and 200 <= self.status < 300
+
+    def __str__(self) -> str:
+        return self.error or f"HTTP {self.status}"
+
+
+def new_secret() -> str:
+    """A secret to sign with, in the form of Standard Webhooks."""
+    return _SECRET + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+
+
+def signature(secret: str, message_id: str, at: int, body: bytes) -> str:
+    """The header `webhook-signature` of Standard Webhooks 1.0.0: HMAC-SHA256 over the id, the
+    seconds since the epoch and the body."""
+    key = base64.b64decode(secret.removeprefix(_SECRET))
+    signed = f"{message_id}.{at}.".encode() + body
+    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+
+
+def check_url(url: str, *, private: bool) -> SplitResult:
+    """The parts of a URL that may be told something. Raises Refused."""
+    reason = ""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise Refused(422, "this is no URL", cure="such as https://example.org/hook") from None
+    if parts.scheme not in (("https", "http") if private else ("https",)):
+        reason = "its scheme is not https"
+    elif not parts.hostname or not url.isascii() or not url.isprintable() or " " in url:
+        reason = "it names no host"
+    elif parts.username is not None or parts.password is not None or parts.fragment:
+        reason = "it has a user, a password or a fragment"
+    elif port == 0 or len(url) > _LONGEST_URL:
+        reason = "its port or its length cannot be"
+    if reason:
+        raise Refused(422, f"{reason}: {url[:80]!a}", cure="such as https://example.org/hook")
+    return parts
+
+
+async def public_address(parts: SplitResult, *, private: bool) -> str:
+    """The address of a URL's host, looked up now. Raises Refused where there is none, and where any
+    of them is not public, unless private ones are allowed."""
+    host = parts.hostname or ""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, parts.port or _PORTS[parts.scheme], type=socket.SOCK_STREAM
+        )
+    except (OSError, UnicodeError):
+        raise Refused(422, f"{host} has no address", cure="correct the name") from None
+    addresses = [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+    if not private and not all(map(_is_public, addresses)):
+        raise Refused(
+            422,
+            f"{host} has a private address",
+            cure="give a public one, or ask the operator: serve --private-webhooks",
+        )
+    return str(addresses[0])
+
+
+def _is_public(address: _Address) -> bool:
+    inner: _Address | None = None
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if address in _TRANSLATED:
+            inner = ipaddress.IPv4Address(address.packed[-4:])
+        if address.teredo is not None:
+            return False
+    plain = address.is_global and not (address.is_multicast or address.is_reserved)
+    return (inner is not None and _is_public(inner)) if inner is not None else plain
+
+
+async def send(url: str, headers: dict[str, str], body: bytes, *, private: bool) -> Sent:
+    """Post to a URL: to the address that its host has now, which was looked at, and to no other. No
+    redirect is followed, no answer read but its status."""
+    try:
+        parts = check_url(url, private=private)
+        async with asyncio.timeout(_TIMEOUT_S):
+            address = await public_address(parts, private=private)
+            return await _posted(parts, address, headers, body)
+    except Refused as error:
+        return Sent(None, error.detail)
+    except TimeoutError:
+        return Sent(None, f"no answer in {_TIMEOUT_S:.0f} s")
+    except (httpx.HTTPError, OSError) as error:
+        return Sent(None, f"{type(error).__name__}: {error}"[:200])
+
+
+async def _posted(parts: SplitResult, address: str, headers: dict[str, str], body: bytes) -> Sent:
+    port = parts.port or _PORTS[parts.scheme]
+    place = f"[{address}]" if ":" in address else address
+    pinned = parts._replace(netloc=f"{place}:{port}").geturl()
+    # A connection of its own: one that is kept was verified for another name at that address.
+    limits = httpx.Limits(max_keepalive_connections=0)
+    async with (
+        httpx.AsyncClient(trust_env=False, limits=limits, timeout=_TIMEOUT_S) as client,
+        client.stream(
+            "POST",
+            pinned,
+            content=body,
+            headers={**headers, "Host": parts.netloc, "User-Agent": "tunefleet"},
+            extensions={"sni_hostname": parts.hostname},
+        ) as answer,
+    ):
+        return Sent(answer.status_code)
