@@ -47,7 +47,7 @@ def client(service: tuple[str, str]) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def artifact(client: Client, place: Path) -> str:
-    asked = {"kind": "build", "threads": 1}
+    asked = {"budget": {"trials": 6}, "threads": 1}
     view = client.wait(client.submit(write_small(place / "small.onnx"), **asked)["id"])
     assert view["artifact"], view
     return str(view["artifact"])
@@ -83,6 +83,12 @@ def test_an_artifact_is_run_with_the_same_outputs(
     arrays = [np.load(image)]
     [output] = client.run_artifact(artifact, arrays)
     assert np.array_equal(output, run_artifact(artifact, arrays, place / "home")[0])
+
+
+def test_what_was_built_of_it_is_fetched(client: Client, artifact: str, place: Path) -> None:
+    built = client.build(write_small(place / "small.onnx"), threads=1)
+    assert built.run != artifact
+    assert (client.fetch(built.run, place) / "artifact.json").is_file()
 
 
 def test_its_calls_are_timed(client: Client, artifact: str, image: Path) -> None:

@@ -190,9 +190,22 @@ class ServiceJobs:
             if not job_id:  # damaged, and maybe another's: nobody is told
                 continue
             found = self._store.jobs.page(prefix=job_id, tenant=user.name, limit=1)
-            if found:
-                return folder, found[0]
+            job = found[0] if found else self._built(user, folder.name)
+            if job is not None:
+                return folder, job
         raise not_found(f"artifact {name}")
+
+    def _built(self, user: User, run_id: str) -> Job | None:
+        """The newest job of a user that delivered a build, which is named by what it is made of."""
+        after, succeeded = "", JobState.SUCCEEDED
+        while jobs := self._store.jobs.page(after=after, state=succeeded, tenant=user.name):
+            outcomes = self._store.jobs.outcomes([job.job_id for job in jobs])
+            for job in jobs:
+                summary = outcomes[job.job_id].summary
+                if isinstance(summary, dict) and summary.get("run") == run_id:
+                    return job
+            after = jobs[-1].job_id
+        return None
 
 
 def _job_of(folder: Path) -> str:
