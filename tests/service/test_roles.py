@@ -14,6 +14,7 @@ from tests.store import values as v
 from tunefleet.artifacts.artifact import SCHEMA
 from tunefleet.core.job import JobState
 from tunefleet.service.caller import Rates
+from tunefleet.store import Webhook
 
 from .conftest import World
 
@@ -21,6 +22,8 @@ FILE, PART = b"a whole network", b"another network"
 DIGEST, ON_ITS_WAY = (hashlib.sha256(content).hexdigest() for content in (FILE, PART))
 RUN = "a" * 32
 ASKED = {"network": "zoo:tiny_cnn", "budget": {"trials": 12}, "threads": 1}
+#: Of an address that is told nothing.
+HOOK = Webhook("ab" * 8, "ann", "https://127.0.0.1/", "whsec_a2tr")
 ANNOUNCED = {"digest": DIGEST, "name": "net.onnx", "size": len(FILE)}
 
 OPEN = (200, 200, 200, 200)
@@ -55,6 +58,8 @@ EXPECTED: dict[str, tuple[int, int, int, int]] = {
     "get /v1/jobs/{job_id}/tasks": OWN,
     "get /v1/jobs/{job_id}/curve": OWN,
     "get /v1/jobs/{job_id}/log": OWN,
+    "get /v1/jobs/{job_id}/timeline": (401, 422, 404, 404),  # of a job that did nothing yet
+    "get /v1/jobs/{job_id}/outputs/{name}": (401, 404, 404, 404),  # of no run
     "post /v1/jobs/{job_id}/pause": (401, 202, 404, 404),
     "post /v1/jobs/{job_id}/resume": (401, 202, 404, 404),
     "post /v1/jobs/{job_id}/cancel": (401, 202, 404, 404),
@@ -64,6 +69,12 @@ EXPECTED: dict[str, tuple[int, int, int, int]] = {
     "get /v1/artifacts/{run_id}/files/{name}": OWN,
     "delete /v1/jobs/{job_id}": (401, 204, 404, 404),
     "delete /v1/networks/{digest}": (401, 204, 204, 204),  # what is not there is gone
+    "get /v1/webhooks": ANYBODY,
+    "post /v1/webhooks": (401, 201, 201, 201),
+    "get /v1/webhooks/{webhook_id}": OWN,
+    "post /v1/webhooks/{webhook_id}/test": OWN,
+    "patch /v1/webhooks/{webhook_id}": OWN,
+    "delete /v1/webhooks/{webhook_id}": (401, 204, 404, 404),
     "get /v1/shares": ANYBODY,
     "post /v1/shares": (401, 201, 201, 201),
     "delete /v1/shares/{reader}": ANYBODY,
@@ -84,6 +95,8 @@ MORE: dict[str, dict[str, Any]] = {
         "headers": {"Upload-Offset": "0", "Content-Type": "application/offset+octet-stream"},
     },
     "post /v1/jobs": {"json": ASKED},
+    "post /v1/webhooks": {"json": {"url": "https://8.8.8.8/"}},
+    "patch /v1/webhooks/{webhook_id}": {"json": {"disabled": True}},
     "post /v1/shares": {"json": {"reader": "*"}},
     "post /v1/users": {"json": {"name": "eve"}},
     "patch /v1/users/{name}": {"json": {"quota": {"jobs": 5}}},
@@ -106,6 +119,7 @@ def ann(world: World) -> dict[str, str]:
     part = {**headers, **MORE["patch /v1/uploads/{digest}"]["headers"]}
     sent = world.client.patch(f"/v1/uploads/{DIGEST}", content=FILE, headers=part)
     assert sent.json()["network"], sent.text
+    world.store.webhooks.put(HOOK)
     return headers
 
 
@@ -149,6 +163,7 @@ def test_every_role_is_answered_what_is_expected_of_every_route(
         "reader": "*",
         "run_id": RUN,
         "model_id": "0" * 32,
+        "webhook_id": HOOK.webhook_id,
         "digest": DIGEST,
         "job_id": created(world, ann, 14),
         "token_id": world.client.get("/v1/tokens", headers=ann).json()["tokens"][0]["id"],
@@ -163,6 +178,8 @@ def test_every_role_is_answered_what_is_expected_of_every_route(
         here = {**names, "job_id": ended} if route in _WITH_ENDED else names
         if path == "/v1/users/{name}":
             here = {**here, "name": "ann"}
+        if path.endswith("/outputs/{name}"):
+            here = {**here, "name": "output.npy"}
         if path == "/v1/uploads/{digest}":
             here = {**here, "digest": ON_ITS_WAY}
         if route == "delete /v1/tokens/{token_id}":

@@ -33,7 +33,7 @@ def list_users(
     with client_of(server) as client:
         found = client.done(pages("/v1/users", "users"))
     rows = [(u["name"], "admin" if u["admin"] else "user", _rights(u)) for u in found]
-    output.tell(json, {"users": found}, lambda: _table(("user", "role", "limits"), rows))
+    output.tell(json, {"users": found}, lambda: table(("user", "role", "limits"), rows))
 
 
 def _rights(user: dict[str, Any]) -> str:
@@ -128,7 +128,7 @@ def list_tokens(
         for t in found["tokens"]
     ]
     headings = ("id", "begins", "label", "role", "last used", "expires")
-    output.tell(json, found, lambda: _table(headings, rows))
+    output.tell(json, found, lambda: table(headings, rows))
 
 
 @tokens.command("add")
@@ -174,7 +174,8 @@ def _day(at: float | None) -> str:
     return "" if at is None else time.strftime("%Y-%m-%d", time.localtime(at))
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under headings."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)

@@ -34,6 +34,7 @@ from tunefleet.cli import (
     timeline,
     tune,
     watching,
+    webhooks,
 )
 from tunefleet.cli.help import DEVICES, LOOK, RECORDS, SERVICE, TUNE, UPKEEP, Commands
 from tunefleet.cli.outcome import Invocation, guard
@@ -85,7 +86,7 @@ GROUPS = {
     LOOK: (jobs.app,),
     RECORDS: (records.app, dataset.app, costmodel.app),
     DEVICES: (devices.app,),
-    SERVICE: (accounts.users, accounts.tokens),
+    SERVICE: (accounts.users, accounts.tokens, webhooks.webhooks),
     UPKEEP: (store.app,),
 }
 

@@ -95,7 +95,7 @@ def remove_webhook(webhook_id: _Id, request: Request, caller: ByUser) -> None:
 
 
 @router.post("/{webhook_id}/test")
-async def test_webhook(webhook_id: _Id, request: Request, caller: ByUser) -> WebhookTest:
+async def ping_webhook(webhook_id: _Id, request: Request, caller: ByUser) -> WebhookTest:
     """Send a `ping` now; what came of it. It counts neither as a delivery nor as a failure."""
     webhook = await asyncio.to_thread(_own, request, caller, webhook_id)
     now = time.time()
