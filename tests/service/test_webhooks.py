@@ -143,10 +143,10 @@ def answering(*answers: list[str]) -> Any:
     """A name server that answers otherwise each time."""
     left = list(answers)
 
-    async def getaddrinfo(self: Any, host: str, port: int, **more: Any) -> Any:
-        return [(2, 1, 6, "", (address, port)) for address in left.pop(0)]
+    async def looked_up(host: str) -> list[str]:
+        return left.pop(0)
 
-    return getaddrinfo
+    return looked_up
 
 
 def test_a_name_that_leads_elsewhere_later_is_looked_up_once(
@@ -159,13 +159,12 @@ def test_a_name_that_leads_elsewhere_later_is_looked_up_once(
         pinned.append(address)
         return Sent(200)
 
-    loop = "asyncio.base_events.BaseEventLoop.getaddrinfo"
-    monkeypatch.setattr(loop, answering(["8.8.8.8"], ["127.0.0.1"]))
+    monkeypatch.setattr(sending, "_looked_up", answering(["8.8.8.8"], ["127.0.0.1"]))
     monkeypatch.setattr(sending, "_posted", posted)
     url = "https://rebinding.example/"
     assert asyncio.run(send(url, {}, b"", private=False)).is_done
     assert not asyncio.run(send(url, {}, b"", private=False)).is_done
-    monkeypatch.setattr(loop, answering(["8.8.8.8", "10.0.0.1"]))
+    monkeypatch.setattr(sending, "_looked_up", answering(["8.8.8.8", "10.0.0.1"]))
     assert not asyncio.run(send(url, {}, b"", private=False)).is_done
     assert pinned == ["8.8.8.8"]
 
@@ -318,9 +317,7 @@ def test_the_service_delivers_by_itself(world: World, receiver: Receiver) -> Non
 
 
 def test_webhooks_are_their_owners(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "asyncio.base_events.BaseEventLoop.getaddrinfo", answering(*[["8.8.8.8"]] * 20)
-    )
+    monkeypatch.setattr(sending, "_looked_up", answering(*[["8.8.8.8"]] * 20))
     ann, bob = world.user("ann"), world.user("bob")
     asked = {"url": "https://example.org/hook", "events": ["job.failed"]}
     made = world.client.post("/v1/webhooks", json=asked, headers=ann)

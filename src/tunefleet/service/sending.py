@@ -9,7 +9,9 @@ import hmac
 import ipaddress
 import secrets
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import SplitResult, urlsplit
 
 import httpx2 as httpx
@@ -23,6 +25,8 @@ _SECRET = "whsec_"
 #: Of a secret.
 _SECRET_BYTES = 32
 _PORTS = {"https": 443, "http": 80}
+#: Names that nobody answers hold these threads, and no others of the service.
+_LOOKUPS = ThreadPoolExecutor(4, "tunefleet-lookups")
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: IPv4 addresses behind a translator.
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
@@ -83,12 +87,11 @@ async def public_address(parts: SplitResult, *, private: bool) -> str:
     of them is not public, unless private ones are allowed."""
     host = parts.hostname or ""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(
-            host, parts.port or _PORTS[parts.scheme], type=socket.SOCK_STREAM
-        )
-    except (OSError, UnicodeError):
+        async with asyncio.timeout(_TIMEOUT_S):
+            found = await _looked_up(host)
+    except (OSError, UnicodeError):  # a TimeoutError is one
         raise Refused(422, f"{host} has no address", cure="correct the name") from None
-    addresses = [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+    addresses = [ipaddress.ip_address(text) for text in found]
     if not private and not all(map(_is_public, addresses)):
         raise Refused(
             422,
@@ -96,6 +99,13 @@ async def public_address(parts: SplitResult, *, private: bool) -> str:
             cure="give a public one, or ask the operator: serve --private-webhooks",
         )
     return str(addresses[0])
+
+
+async def _looked_up(host: str) -> list[str]:
+    """The addresses of a host."""
+    look_up = partial(socket.getaddrinfo, host, None, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
+    return [str(entry[4][0]).partition("%")[0] for entry in found]
 
 
 def _is_public(address: _Address) -> bool:

@@ -75,13 +75,15 @@ class Deliveries:
         while True:
             await asyncio.sleep(_LOOK_S)
             with contextlib.suppress(TunefleetError):  # a store that is busy is asked again
+                last = await asyncio.to_thread(self._store.events.last)
                 due = await asyncio.to_thread(self._store.webhooks.due, time.time())
-                for webhook in due:
-                    if (
-                        len(self._under_way) < _AT_ONCE
-                        and webhook.webhook_id not in self._under_way
-                    ):
-                        self._begin(webhook)
+                waiting = [
+                    each
+                    for each in due
+                    if each.webhook_id not in self._under_way and self._reached(each) < last
+                ]
+                for webhook in waiting[: _AT_ONCE - len(self._under_way)]:
+                    self._begin(webhook)
 
     def _begin(self, webhook: Webhook) -> None:
         task = asyncio.create_task(self.deliver(webhook))
@@ -123,14 +125,19 @@ class Deliveries:
         user = self._store.accounts.user(webhook.tenant)
         if user is None or user.disabled:
             return None
-        after = max(webhook.state.after, self._passed.get(webhook.webhook_id, 0))
+        after, last = self._reached(webhook), self._store.events.last()
         while page := self._store.events.page(after, kinds=(JobOpened, JobEnded)):
             for kept in page:
                 message = self._message(webhook, kept)
                 if message is not None:
                     return kept.seq, message
-                after = self._passed[webhook.webhook_id] = kept.seq
+                after = kept.seq
+        self._passed[webhook.webhook_id] = max(after, last)
         return None
+
+    def _reached(self, webhook: Webhook) -> int:
+        """The number of the last event that there is nothing to tell of."""
+        return max(webhook.state.after, self._passed.get(webhook.webhook_id, 0))
 
     def _message(self, webhook: Webhook, kept: KeptEvent) -> Message | None:
         """None for what the webhook is not told."""
