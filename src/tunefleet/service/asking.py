@@ -115,7 +115,7 @@ class AskedJobs:
             raise Refused(422, "the deadline is past", cure="give seconds since 1970, UTC")
         terms = replace(request.terms, priority=asked.priority, deadline=asked.deadline)
         found = source or self.source(user, asked, context)
-        return job_spec(context, found, replace(request, terms=terms))
+        return job_spec(context, found, replace(request, terms=terms), self._store)
 
     def _of_artifact(self, user: User, asked: AskedJob, artifact: Artifact) -> JobSpec:
         if asked.kind == "evaluate":
