@@ -57,7 +57,7 @@ class TestNewRecords:
         store = MemoryStore()
         for job_id in ("1", "2"):
             searched(store, job_id, 2)
-        store.learnings.add(replace(LEARNED, jobs=("1",)))
+        store.explorer.add_learning(replace(LEARNED, jobs=("1",)))
         assert ids(store) == ["2"]
 
     def test_they_are_ones_own_and_what_is_shared(self) -> None:
@@ -148,7 +148,7 @@ class TestBackgroundLearning:
         waited.look(is_idle=False)
         assert waited.begun[0][1].returncode == -9
         assert waited.said[-1] == "learning in the background ends: there is work"
-        assert waited.store.learnings.newest("", 5) == []
+        assert waited.store.explorer.learnings("", 5) == []
         assert waited.look() == 2  # and begins again
 
     def test_it_waits_for_other_commands(self, waited: Waited) -> None:
@@ -179,7 +179,7 @@ class TestBackgroundLearning:
         waited.command = ["true"]
         waited.look()
         waited.begun[0][1].wait()
-        waited.store.learnings.add(replace(LEARNED, jobs=("1",)))
+        waited.store.explorer.add_learning(replace(LEARNED, jobs=("1",)))
         waited.look()
         assert waited.said[1:] == ["what it learned: version m is used from now on"]
         assert waited.look() == 1
@@ -251,7 +251,7 @@ class TestVersions:
 
         monkeypatch.setattr(lifelong, "_means", ranks)
         learning = learn_once(store, home, "", epochs=1)
-        assert store.learnings.newest("", 5) == [learning]
+        assert store.explorer.learnings("", 5) == [learning]
         assert (learning.parent, learning.jobs, learning.records) == (small.card.id, ("k80",), 4)
         assert learning.held_back > 0
         assert registry_of(home).get(learning.model).card.parent == small.card.id
@@ -274,7 +274,7 @@ class TestVersions:
         assert self.used(home, store, "ann") == small.card.id
         pretrained.use(registry_of(home), store, "", small.card.id)
         assert self.used(home, store) == small.card.id
-        assert store.learnings.newest("", 1)[0].outcome is LearningOutcome.CHOSEN
+        assert store.explorer.learnings("", 1)[0].outcome is LearningOutcome.CHOSEN
 
     def test_what_forgets_is_refused(
         self, home: Path, small: RegistryEntry, monkeypatch: pytest.MonkeyPatch
@@ -293,5 +293,5 @@ class TestVersions:
 
     def test_a_version_that_was_removed_is_not_used(self, home: Path, small: RegistryEntry) -> None:
         store = MemoryStore()
-        store.learnings.add(replace(LEARNED, in_use="0" * 32))
+        store.explorer.add_learning(replace(LEARNED, in_use="0" * 32))
         assert self.used(home, store) == small.card.id

@@ -27,7 +27,7 @@ def learned(world: World, tenant: str) -> tuple[str, str]:
                    | {"name": "learned-x86", "parent": card.id, "created": 2e9, "id": ""}),
         shipped.data(),
     )  # fmt: skip
-    world.store.learnings.add(
+    world.store.explorer.add_learning(
         Learning(
             tenant=tenant,
             at=2e9,

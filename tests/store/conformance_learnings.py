@@ -27,20 +27,20 @@ class Learned:
     def test_learnings_come_newest_first(self, store: Any) -> None:
         second = replace(FIRST, at=2.0, outcome=LearningOutcome.WORSE, jobs=("3",))
         for each in (FIRST, replace(FIRST, tenant="bob"), second):
-            store.learnings.add(each)
-        assert store.learnings.newest("ann", 5) == [second, FIRST]
-        assert store.learnings.newest("ann", 1) == [second]
-        assert store.learnings.newest("", 5) == []
+            store.explorer.add_learning(each)
+        assert store.explorer.learnings("ann", 5) == [second, FIRST]
+        assert store.explorer.learnings("ann", 1) == [second]
+        assert store.explorer.learnings("", 5) == []
 
     def test_a_job_is_learned_once_for_each_tenant(self, store: Any) -> None:
         for each in (FIRST, replace(FIRST, jobs=("2", "3")), replace(FIRST, jobs=())):
-            store.learnings.add(each)
-        assert store.learnings.learned("ann", ("1", "3", "4")) == {"1", "3"}
-        assert store.learnings.learned("bob", ("1", "3", "4")) == set()
+            store.explorer.add_learning(each)
+        assert store.explorer.learned("ann", ("1", "3", "4")) == {"1", "3"}
+        assert store.explorer.learned("bob", ("1", "3", "4")) == set()
 
     def test_one_learns_from_those_who_share(self, store: Any) -> None:
-        assert store.learnings.owners("ann") == {"ann"}
+        assert store.explorer.owners("ann") == {"ann"}
         store.accounts.share("bob", "ann", True)
         store.accounts.share("carl", "*", True)
-        assert store.learnings.owners("ann") == {"ann", "bob", "carl"}
-        assert store.learnings.owners("") == {"", "carl"}
+        assert store.explorer.owners("ann") == {"ann", "bob", "carl"}
+        assert store.explorer.owners("") == {"", "carl"}

@@ -58,7 +58,7 @@ def write_ended(folder: Path, store: Store) -> tuple[list[Path], int]:
     """
     from tunefleet.store import each_job
 
-    owners = store.learnings.owners("")
+    owners = store.explorer.owners("")
     own = (job for job in each_job(store.jobs) if job.spec.tenant in owners)
     jobs = [job for job in own if not job.spec.shared][::-1]
     ended = [job for job in jobs if job.state is not JobState.RUNNING]

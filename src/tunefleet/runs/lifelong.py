@@ -58,14 +58,14 @@ class NewRecords:
 
 def new_records(store: Store, tenant: str) -> NewRecords:
     """What a tenant's model could learn, of the newest jobs."""
-    owners, found, count = store.learnings.owners(tenant), [], 0
+    owners, found, count = store.explorer.owners(tenant), [], 0
     for owner in sorted(owners):
         jobs = [
             job
             for job in store.jobs.page(tenant=owner, limit=_MOST_JOBS)
             if job.state is not JobState.RUNNING and not job.spec.shared
         ]
-        known = store.learnings.learned(tenant, tuple(job.job_id for job in jobs))
+        known = store.explorer.learned(tenant, tuple(job.job_id for job in jobs))
         fresh = [job for job in jobs if job.job_id not in known]
         outcomes = store.jobs.outcomes([job.job_id for job in fresh])
         for job in fresh:
@@ -157,7 +157,7 @@ class BackgroundLearning:
         if failed:
             self._next_look = time.monotonic() + _FAILED_S
             return
-        newest = next(iter(self._store.learnings.newest(self._tenant, 1)), None)
+        newest = next(iter(self._store.explorer.learnings(self._tenant, 1)), None)
         if newest is not None:
             self._say(f"what it learned: {told(newest)}")
 
@@ -207,7 +207,7 @@ def learn_once(store: Store, home: Path, tenant: str, epochs: int | None = None)
     except InputError as error:
         learning = replace(learning, reason=error.what)
     learning = replace(learning, at=time.time())
-    store.learnings.add(learning)
+    store.explorer.add_learning(learning)
     return learning
 
 

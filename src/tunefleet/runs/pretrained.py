@@ -48,7 +48,7 @@ def _default_model(context: BenchmarkContext, store: Store | None) -> RegistryEn
     registry = registry_of(context.home)
     try:
         with nullcontext(store) if store else closing(open_store(context.home)) as opened:
-            if not opened.learnings.newest(context.tenant, 1):
+            if not opened.explorer.learnings(context.tenant, 1):
                 return None
             entry = in_use(registry, opened, context.tenant)
         entry.data()
@@ -77,7 +77,7 @@ def pretrained_model(name: str, home: Path) -> RegistryEntry:
 def in_use(registry: Registry, store: Store, tenant: str) -> RegistryEntry:
     """The version that searches of a tenant use by default: the one that was learned or chosen,
     unless one was given the default's name since."""
-    newest = next(iter(store.learnings.newest(tenant, 1)), None)
+    newest = next(iter(store.explorer.learnings(tenant, 1)), None)
     named = registry.get(SHIPPED_MODEL)
     is_named_since = newest is not None and (
         not registry.is_shipped(named) and named.card.created > newest.at
@@ -95,7 +95,7 @@ def use(registry: Registry, store: Store, tenant: str, model: str) -> RegistryEn
     before, entry = in_use(registry, store, tenant), registry.get(model)
     from tunefleet.store import Learning, LearningOutcome
 
-    store.learnings.add(
+    store.explorer.add_learning(
         Learning(
             tenant=tenant,
             at=time.time(),

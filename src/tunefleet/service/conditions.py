@@ -22,7 +22,7 @@ _PROCESSOR = "device"
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class DeviceCondition:
     """`drift` is what was noted of the last measurement, which ended at `drift_at`. Of the last
     quarantine: why it was, when it began and when it ends or ended; `quarantines` counts those that
     were seen. Times are seconds since the epoch; None where there was none."""
@@ -35,16 +35,16 @@ class Condition:
     quarantines: int = 0
 
 
-class Conditions:
+class DeviceConditions:
     """Events are read once, whoever asks. Any thread may ask."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
         self._seq: int | None = None
-        self._by_resource: dict[str, Condition] = {}
+        self._by_resource: dict[str, DeviceCondition] = {}
 
-    def of(self, device: str) -> Condition:
+    def of(self, device: str) -> DeviceCondition:
         """That of a device of the home, of its last used place where it has several."""
         with self._lock:
             self._read()
@@ -54,7 +54,7 @@ class Conditions:
                 for resource, condition in self._by_resource.items()
                 if resource == name or resource.startswith(f"{name}/")
             ]
-        return max(places, key=_seen_at, default=Condition())
+        return max(places, key=_seen_at, default=DeviceCondition())
 
     def _read(self) -> None:
         last = self._store.events.last()
@@ -68,11 +68,11 @@ class Conditions:
     def _take(self, kept: KeptEvent) -> None:
         match kept.event:
             case StageCommitted(run) if run.key.kind is StageKind.PROFILE and run.note:
-                old = self._by_resource.get(run.resource_id, Condition())
+                old = self._by_resource.get(run.resource_id, DeviceCondition())
                 told = replace(old, drift=run.note, drift_at=run.started_at + run.seconds)
                 self._by_resource[run.resource_id] = told
             case ResourceQuarantined(resource_id, reason, seconds):
-                old = self._by_resource.get(resource_id, Condition())
+                old = self._by_resource.get(resource_id, DeviceCondition())
                 began = old.quarantined_at
                 is_new = began is None or kept.at - began > _SAME_S
                 self._by_resource[resource_id] = replace(
@@ -83,11 +83,11 @@ class Conditions:
                     quarantines=old.quarantines + is_new,
                 )
             case ResourceBack(resource_id):
-                old = self._by_resource.get(resource_id, Condition())
+                old = self._by_resource.get(resource_id, DeviceCondition())
                 if old.quarantined_until is not None:
                     until = min(old.quarantined_until, kept.at)
                     self._by_resource[resource_id] = replace(old, quarantined_until=until)
 
 
-def _seen_at(condition: Condition) -> float:
+def _seen_at(condition: DeviceCondition) -> float:
     return max(condition.drift_at or 0.0, condition.quarantined_at or 0.0)

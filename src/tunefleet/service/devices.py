@@ -16,7 +16,7 @@ from tunefleet.devices.registry import DeviceRegistry
 from tunefleet.errors import InputError
 from tunefleet.fleet.leases import is_over
 from tunefleet.service.caller import Caller
-from tunefleet.service.conditions import Condition, Conditions
+from tunefleet.service.conditions import DeviceCondition, DeviceConditions
 from tunefleet.service.values import DeviceView
 from tunefleet.store import Store, User
 
@@ -32,7 +32,7 @@ class ServiceDevices:
         self._store = store
         self._lock = threading.Lock()
         self._answers: dict[str, tuple[float, Health]] = {}
-        self._conditions = Conditions(store)
+        self._conditions = DeviceConditions(store)
 
     def views(self, caller: Caller) -> list[DeviceView]:
         """All devices, as a caller may see them: addresses as an admin, of others' jobs that there
@@ -108,7 +108,7 @@ class ServiceDevices:
             return False
 
 
-def _in_condition(view: DeviceView, condition: Condition) -> DeviceView:
+def _in_condition(view: DeviceView, condition: DeviceCondition) -> DeviceView:
     until = condition.quarantined_until
     told: dict[str, Any] = {
         "drift": condition.drift,

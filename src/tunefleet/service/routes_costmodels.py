@@ -28,7 +28,7 @@ def list_cost_models(request: Request, caller: ByUser) -> CostModelList:
     the background from one's records and those that others share."""
     state, tenant = request.app.state, caller.user.name
     registry = registry_of(state.home.root)
-    learnings = state.store.learnings.newest(tenant, _MOST)
+    learnings = state.store.explorer.learnings(tenant, _MOST)
     used = in_use(registry, state.store, tenant).card.id
     entries = sorted(_versions(registry, learnings), key=lambda entry: -entry.card.created)
     models = [
@@ -59,7 +59,7 @@ def use_cost_model(
     """Let one's searches use one of these versions from now on, until a better one is learned."""
     state, tenant = request.app.state, caller.user.name
     registry = registry_of(state.home.root)
-    known = _versions(registry, state.store.learnings.newest(tenant, _MOST))
+    known = _versions(registry, state.store.explorer.learnings(tenant, _MOST))
     if model_id not in {entry.card.id for entry in known}:
         raise not_found(f"cost model {model_id[:12]}")
     use(registry, state.store, tenant, model_id)

@@ -35,7 +35,7 @@ from tunefleet.store._explorer import (
     RecordOrder,
     RecordPlace,
 )
-from tunefleet.store._learnings import Learning, LearningOutcome, Learnings
+from tunefleet.store._learnings import Learning, LearningOutcome
 from tunefleet.store._webhooks import DeliveryState, Webhook, Webhooks
 from tunefleet.store.memory import MemoryStore
 from tunefleet.store.sql import SqlStore, open_store, store_path
@@ -60,7 +60,6 @@ __all__ = [
     "KeptNetwork",
     "Learning",
     "LearningOutcome",
-    "Learnings",
     "ListedRecord",
     "MemoryStore",
     "Quota",

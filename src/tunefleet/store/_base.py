@@ -34,7 +34,6 @@ from tunefleet.store._coordination import Coordination
 from tunefleet.store._dispatch import Dispatch
 from tunefleet.store._events import Events
 from tunefleet.store._explorer import RecordExplorer
-from tunefleet.store._learnings import Learnings
 from tunefleet.store._webhooks import Webhooks
 
 #: Jobs that are read at once where nobody says otherwise.
@@ -289,7 +288,23 @@ class StoredRecords(Protocol):
         of tasks with this operator where one is given."""
 
 
-class Store(Protocol):
+class ServiceParts(Protocol):
+    """The parts of a store that a service of several users needs."""
+
+    @property
+    def accounts(self) -> Accounts: ...
+
+    @property
+    def holdings(self) -> Holdings: ...
+
+    @property
+    def webhooks(self) -> Webhooks: ...
+
+    @property
+    def explorer(self) -> RecordExplorer: ...
+
+
+class Store(ServiceParts, Protocol):
     @property
     def jobs(self) -> Jobs: ...
 
@@ -300,9 +315,6 @@ class Store(Protocol):
     def records(self) -> StoredRecords: ...
 
     @property
-    def explorer(self) -> RecordExplorer: ...
-
-    @property
     def coordination(self) -> Coordination: ...
 
     @property
@@ -310,18 +322,6 @@ class Store(Protocol):
 
     @property
     def dispatch(self) -> Dispatch: ...
-
-    @property
-    def accounts(self) -> Accounts: ...
-
-    @property
-    def learnings(self) -> Learnings: ...
-
-    @property
-    def holdings(self) -> Holdings: ...
-
-    @property
-    def webhooks(self) -> Webhooks: ...
 
     def close(self) -> None:
         """Release files and connections; every verb afterwards raises."""

@@ -1,10 +1,13 @@
-"""The contract of lists of records: every trial that a tenant may see, filtered and sorted."""
+"""The contract of lists of records, every trial that a tenant may see, filtered and sorted; and of
+what was learned from them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from tunefleet.store._learnings import Learning
 
 
 class RecordColumn(StrEnum):
@@ -76,6 +79,8 @@ class ListedRecord:
 
 
 class RecordExplorer(Protocol):
+    """What a tenant may see of the records of all, and what its cost models learned from them."""
+
     def page(
         self,
         chosen: RecordFilter,
@@ -87,3 +92,15 @@ class RecordExplorer(Protocol):
     ) -> list[ListedRecord]:
         """The first `limit` records behind a place, of those of a tenant and those shared with it
         or with all, also where they were measured beside other work."""
+
+    def add_learning(self, learning: Learning) -> None:
+        """Keep what came of a time of learning."""
+
+    def learnings(self, tenant: str, limit: int) -> list[Learning]:
+        """The newest learnings of a tenant, newest first."""
+
+    def learned(self, tenant: str, job_ids: tuple[str, ...]) -> set[str]:
+        """Those of these jobs whose records a learning of this tenant had."""
+
+    def owners(self, tenant: str) -> set[str]:
+        """The tenants whose records one may learn from: it, and those that share with it."""

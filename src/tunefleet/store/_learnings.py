@@ -1,10 +1,9 @@
-"""The contract of what cost models learned in the background, and which version searches use."""
+"""What cost models learned in the background, and which version searches use."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 
 class LearningOutcome(StrEnum):
@@ -41,17 +40,3 @@ class Learning:
     before: dict[str, float] = field(default_factory=dict)
     after: dict[str, float] = field(default_factory=dict)
     reason: str = ""
-
-
-class Learnings(Protocol):
-    def add(self, learning: Learning) -> None:
-        """Keep it."""
-
-    def newest(self, tenant: str, limit: int) -> list[Learning]:
-        """The newest of a tenant, newest first."""
-
-    def learned(self, tenant: str, job_ids: tuple[str, ...]) -> set[str]:
-        """Those of these jobs whose records a learning of this tenant had."""
-
-    def owners(self, tenant: str) -> set[str]:
-        """The tenants whose records one may learn from: it, and those that share with it."""

@@ -8,7 +8,6 @@ from tunefleet.store.memory_dispatch import MemoryDispatch
 from tunefleet.store.memory_events import MemoryEvents
 from tunefleet.store.memory_explorer import MemoryExplorer
 from tunefleet.store.memory_jobs import MemoryJobs
-from tunefleet.store.memory_learnings import MemoryLearnings
 from tunefleet.store.memory_records import MemoryRecords
 from tunefleet.store.memory_state import MemoryState
 from tunefleet.store.memory_webhooks import MemoryWebhooks
@@ -28,7 +27,6 @@ class MemoryStore:
         self.explorer = MemoryExplorer(self._state)
         self.dispatch = MemoryDispatch(self._state)
         self.accounts = MemoryAccounts(self._state)
-        self.learnings = MemoryLearnings(self._state)
         self.holdings = MemoryHoldings(self._state)
         self.webhooks = MemoryWebhooks(self._state)
 

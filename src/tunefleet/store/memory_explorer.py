@@ -16,16 +16,17 @@ from tunefleet.store._explorer import (
     RecordPlace,
 )
 from tunefleet.store.columns import plain
+from tunefleet.store.memory_learnings import MemoryLearnings
 from tunefleet.store.memory_state import JobEntry, MemoryState
 
 _UPPER = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 
 
-class MemoryExplorer:
+class MemoryExplorer(MemoryLearnings):
     """`RecordExplorer` in this process."""
 
     def __init__(self, state: MemoryState) -> None:
-        self._state = state
+        super().__init__(state)
         self._origins: dict[tuple[str, ...], int] = {}
 
     def page(

@@ -8,17 +8,17 @@ from tunefleet.store.memory_state import MemoryState
 
 
 class MemoryLearnings:
-    """`Learnings` in this process."""
+    """The part of `RecordExplorer` on learning in this process."""
 
     def __init__(self, state: MemoryState) -> None:
         self._state = state
         self._kept: list[Learning] = []
 
-    def add(self, learning: Learning) -> None:
+    def add_learning(self, learning: Learning) -> None:
         with self._state.verb():
             self._kept.append(learning)
 
-    def newest(self, tenant: str, limit: int) -> list[Learning]:
+    def learnings(self, tenant: str, limit: int) -> list[Learning]:
         rules.check_limit(limit)
         with self._state.verb():
             return [each for each in reversed(self._kept) if each.tenant == tenant][:limit]

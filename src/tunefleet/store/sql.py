@@ -14,7 +14,6 @@ from tunefleet.store.sql_dispatch import SqlDispatch
 from tunefleet.store.sql_events import SqlEvents
 from tunefleet.store.sql_explorer import SqlExplorer
 from tunefleet.store.sql_jobs import SqlJobs
-from tunefleet.store.sql_learnings import SqlLearnings
 from tunefleet.store.sql_records import SqlRecords
 from tunefleet.store.sql_webhooks import SqlWebhooks
 from tunefleet.store.sql_work import SqlWork
@@ -53,7 +52,6 @@ class SqlStore:
         self.events = SqlEvents(database)
         self.dispatch = SqlDispatch(database)
         self.accounts = SqlAccounts(database)
-        self.learnings = SqlLearnings(database)
         self.holdings = SqlHoldings(database)
         self.webhooks = SqlWebhooks(database)
 

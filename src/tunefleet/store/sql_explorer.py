@@ -32,8 +32,8 @@ from tunefleet.store._explorer import (
     RecordOrder,
     RecordPlace,
 )
-from tunefleet.store.database import Database
 from tunefleet.store.schema import origins, shares, stages, tasks, trials
+from tunefleet.store.sql_learnings import SqlLearnings
 
 #: Places of the whole order that are looked at: first for each record that is asked for, then at
 #: most; and how many origins are few.
@@ -47,11 +47,8 @@ _TEXTS = {
 }
 
 
-class SqlExplorer:
+class SqlExplorer(SqlLearnings):
     """`RecordExplorer` in a database."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def page(
         self,

@@ -14,12 +14,12 @@ from tunefleet.store.schema import learned_jobs, learnings, shares
 
 
 class SqlLearnings:
-    """`Learnings` in a database."""
+    """The part of `RecordExplorer` on learning in a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, learning: Learning) -> None:
+    def add_learning(self, learning: Learning) -> None:
         row = {"tenant": learning.tenant, "value": msgspec.to_builtins(learning)}
         of_jobs = [{"tenant": learning.tenant, "job_id": job_id} for job_id in learning.jobs]
         with self._database.writing() as connection:
@@ -27,7 +27,7 @@ class SqlLearnings:
             if of_jobs:
                 connection.execute(insert(learned_jobs).prefix_with("OR IGNORE"), of_jobs)
 
-    def newest(self, tenant: str, limit: int) -> list[Learning]:
+    def learnings(self, tenant: str, limit: int) -> list[Learning]:
         rules.check_limit(limit)
         query = (
             select(learnings.c.value)

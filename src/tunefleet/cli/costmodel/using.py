@@ -51,7 +51,7 @@ def history(
         raise InputError(f"there is no home at {root}", cure="choose another home")
     with closing(open_store(root)) as store:
         entry = in_use(arguments.registry(home), store, "")
-        learnings = store.learnings.newest("", _MOST)
+        learnings = store.explorer.learnings("", _MOST)
 
     def show() -> None:
         for each in reversed(learnings):
