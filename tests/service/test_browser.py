@@ -24,6 +24,7 @@ from tunefleet.service.app import ServiceSettings
 from tunefleet.service.running import HttpService, Listening
 from tunefleet.store import open_store
 
+from ..networks import write_small
 from .conftest import World
 from .test_costmodels import learned
 from .test_pages import ended, searched
@@ -164,12 +165,14 @@ def test_a_job_is_paused_by_keys_and_its_page_follows(
         assert tab.faults == []
 
 
+@pytest.mark.tvm
+@pytest.mark.frameworks
+@pytest.mark.timeout(400)
 def test_a_file_is_sent_in_parts_and_goes_on_after_a_cut(
     world: World, service: HttpService, browser: Any, tmp_path: Path
 ) -> None:
     ann = world.user("ann")
-    file = tmp_path / "net.onnx"
-    file.write_bytes(bytes(range(256)) * 400)
+    file = write_small(tmp_path / "net.onnx", channels=900)  # 97 kB
     with closing(Tab(browser, service.url)) as tab:
         tab.sign_in(token_of(ann))
         tab.page.route("**/submit.js", _in_small_parts)
@@ -183,7 +186,7 @@ def test_a_file_is_sent_in_parts_and_goes_on_after_a_cut(
         tab.page.get_by_role("radio", name="at most").check()
         tab.page.get_by_label("milliseconds at most").fill("3.5")
         tab.page.get_by_role("button", name="Submit").click()
-        tab.page.wait_for_url("**/jobs/*")
+        tab.page.wait_for_url("**/jobs/*", timeout=200_000)  # it is imported
         assert "at most 3.5 ms for an inference" in tab.page.inner_text("main")
         assert [text for text in tab.faults if "ERR_FAILED" not in text] == []
         assert next(cut, None) is None
