@@ -1,6 +1,6 @@
 """Forecasts of recorded searches, replayed: how often their bounds hold, and how wide they are.
 
-Each search is stopped after parts of its trials, and forecast from the curves and the forecasts of
+Each search is stopped after parts of its trials, and forecast from the trials and the forecasts of
 searches of other networks alone: a network is left out with all its searches, on every device.
 
     interval   10 to 90 % of the latency at its end: how often that holds, and its score (its width
@@ -12,7 +12,7 @@ searches of other networks alone: a network is left out with all its searches, o
 Beside it are others that have bounds by the same pairs of forecast and truth: no further gain, the
 mean curve of all networks by the part of the trials, the slope of the last doubling of trials; and
 no further gain as it stands, without bounds. With `--home DIR` the searches of tunefleet itself in
-that home take their place; `--ship FILE` writes their curves and forecasts as the package has them.
+that home take their place; `--ship FILE` writes what was learned of them as the package has it.
 
     .venv/bin/python benchmarks/forecasts.py [--quick] [--json FILE]
     .venv/bin/python benchmarks/forecasts.py --home DIR [--ship FILE]
@@ -23,9 +23,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import operator
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any
 
@@ -34,50 +37,44 @@ from numpy.typing import NDArray
 
 import common
 from recorded_searches import RecordedSearch, searches, searches_of
-from tunefleet.learning.curves import Curves, RunningTask, Vector
+from tunefleet.learning.curves import Matrix, RunningTask, Vector
 from tunefleet.learning.forecasting import (
     Calibration,
     Forecaster,
     Gains,
     Signs,
-    allotted,
     network_gain,
     signs_of,
 )
 from tunefleet.learning.forecasting import Pair as Known
+from tunefleet.learning.task_gains import MOMENTS, REACHES, TaskGains, task_signs
 
-#: Parts of the trials at which a search is forecast, and parts of what is left that are forecast.
-MOMENTS = (0.1, 0.2, 1 / 3, 0.5, 0.7)
-REACHES = (0.25, 0.5, 1.0)
 THIRD = MOMENTS[2]
 #: Of the searches of a home, whose tasks are all measured late.
 LATER = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 TARGETS = (0.8, 0.9, 1.0, 1.1)
 #: Of a judgement: false alarms at most.
 FALSE = 0.05
-OURS, NONE, MEAN, SLOPE = "nearest curves", "no further gain", "mean curve", "last slope"
+OURS, NONE, MEAN, SLOPE = "learned gains", "no further gain", "mean curve", "last slope"
 AS_IS = "no further gain, no bounds"
 _DRAWS = 1000
 #: Searches of no more trials per task are one batch of each, chosen at once.
 _BATCH_OF_ANSOR = 64
 _QUICK = 24
 
-Sums = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Pair:
-    """A forecast of a search: made at a part of its trials, up to a part of what is left. `ratio`
-    and `weight` are sums over the curves of each network (tasks x networks)."""
+    """A forecast of a search: made at a part of its trials, up to a part of what is left. `rows`
+    are the signs of its tasks."""
 
     search: int
     network: int
     moment: float
     part: float
     signs: Signs
-    tasks: tuple[RunningTask, ...]
-    weight: Sums
-    ratio: Sums
+    tasks: Sequence[RunningTask]
+    rows: Matrix
     slope: float
     seen: float
 
@@ -93,33 +90,63 @@ class Bench:
 
     @classmethod
     def of(cls, recorded: Sequence[RecordedSearch], moments: Sequence[float] = MOMENTS) -> Bench:
-        curves = Curves.of((s.origin, task) for s in recorded for task in s.tasks)
         networks = sorted({s.network for s in recorded})
-        owners = np.array([networks.index(origin.network) for origin in curves.origins])
         pairs = [
             pair
             for number, search in enumerate(recorded)
             for moment in moments
-            for pair in _pairs(number, search, moment, curves, owners, networks)
+            for pair in _pairs(number, search, moment, networks)
         ]
         return cls(recorded, networks, pairs, moments)
+
+    @cached_property
+    def gains(self) -> list[TaskGains]:
+        """What there is to learn from the searches of each network."""
+        return [
+            TaskGains.of([search for search in self.searches if search.network == network])
+            for network in self.networks
+        ]
+
+    @cached_property
+    def expected(self) -> NDArray[np.float64]:
+        """The gain of each pair (networks x pairs) by the searches of networks other than its own
+        and one; the last row leaves out no other."""
+        networks = range(len(self.networks))
+        own = self.column("network")
+        found = np.zeros((len(networks) + 1, len(self.pairs)))
+        for one, other in combinations_with_replacement(networks, 2):
+            kept = [self.gains[each] for each in networks if each not in (one, other)]
+            if not kept:
+                continue
+            gains = reduce(operator.add, kept)
+            for held, network in {(one, other), (other, one)}:
+                places = np.flatnonzero(own == network)
+                if len(places):
+                    found[held, places] = self._by(gains, places)
+            if one == other:
+                found[-1, own == one] = found[one, own == one]
+        return found
+
+    def _by(self, gains: TaskGains, places: NDArray[np.int64]) -> list[float]:
+        pairs = [self.pairs[place] for place in places]
+        ratios = gains.expected_ratios(np.concatenate([pair.rows for pair in pairs]))
+        ends = np.cumsum([len(pair.rows) for pair in pairs])[:-1]
+        return [
+            network_gain(pair.tasks, own.tolist())
+            for pair, own in zip(pairs, np.split(ratios, ends), strict=True)
+        ]
 
     def column(self, name: str) -> NDArray[Any]:
         return np.array([getattr(pair, name) for pair in self.pairs])
 
 
 def _pairs(
-    number: int,
-    search: RecordedSearch,
-    moment: float,
-    curves: Curves,
-    owners: NDArray[np.int64],
-    networks: Sequence[str],
+    number: int, search: RecordedSearch, moment: float, networks: Sequence[str]
 ) -> list[Pair]:
     whole = len(search.order)
     trials = round(moment * whole)
-    tasks = running(search, trials)
-    if tasks is None:
+    tasks = [task for task in search.running(trials) if task is not None]
+    if len(tasks) < len(search.tasks):
         return []
     now_s, before_s = search.latency_s(trials), search.latency_s(trials // 2)
     doubled = math.log(before_s / now_s) / math.log(2) if math.isfinite(before_s) else 0.0
@@ -127,48 +154,21 @@ def _pairs(
     pairs = []
     for part in REACHES:
         end = trials + round(part * (whole - trials))
-        weight = np.zeros((len(tasks), len(networks)))
-        ratio = np.zeros_like(weight)
-        for row, (task, more) in enumerate(zip(tasks, allotted(tasks, end - trials), strict=True)):
-            if more:
-                origin = search.origin
-                own = curves.remaining(task, origin, task.trials + more)
-                weight[row] = np.bincount(owners, own[0], len(networks))
-                ratio[row] = np.bincount(owners, own[0] * own[1], len(networks))
+        rows = task_signs(tasks, search.origin, end - trials)
         signs, seen = signs_of(tasks, trials, end, 0.0), math.log(now_s / search.latency_s(end))
         slope = doubled * signs.reach
-        pairs.append(Pair(number, network, moment, part, signs, tasks, weight, ratio, slope, seen))
+        pairs.append(Pair(number, network, moment, part, signs, tasks, rows, slope, seen))
     return pairs
-
-
-def running(search: RecordedSearch, trials: int) -> tuple[RunningTask, ...] | None:
-    """The tasks as a search knows them by then; None where one has no success."""
-    tasks = []
-    for task, done in zip(search.tasks, search.counts(trials), strict=True):
-        ended = bool(done == len(task.latencies_s))
-        curve = replace(task, latencies_s=task.latencies_s[:done])
-        known = RunningTask.of(curve, exhausted=ended)
-        if known is None:
-            return None
-        tasks.append(known)
-    return tuple(tasks)
-
-
-def expected(pair: Pair, without: Collection[int]) -> float:
-    """The gain by the curves of networks other than these."""
-    kept = [n for n in range(pair.weight.shape[1]) if n not in without]
-    weight, ratio = pair.weight[:, kept].sum(1), pair.ratio[:, kept].sum(1)
-    ratios = np.divide(ratio, weight, out=np.ones(len(weight)), where=weight > 0)
-    return network_gain(pair.tasks, ratios.tolist())
 
 
 #: The signs of each pair where a network is left out.
 Points = Callable[[Bench, int], list[Signs]]
 
 
-def nearest(bench: Bench, held: int) -> list[Signs]:
+def learned(bench: Bench, held: int) -> list[Signs]:
     return [
-        pair.signs._replace(expected=expected(pair, {held, pair.network})) for pair in bench.pairs
+        pair.signs._replace(expected=expected)
+        for pair, expected in zip(bench.pairs, bench.expected[held].tolist(), strict=True)
     ]
 
 
@@ -201,7 +201,7 @@ def mean_curve(bench: Bench, held: int) -> list[Signs]:
     return plain(bench, points)
 
 
-METHODS: dict[str, Points] = {OURS: nearest, MEAN: mean_curve, NONE: no_gain, SLOPE: last_slope}
+METHODS: dict[str, Points] = {OURS: learned, MEAN: mean_curve, NONE: no_gain, SLOPE: last_slope}
 
 
 def distributions(
@@ -385,7 +385,7 @@ def main(options: argparse.Namespace) -> int:
         lines = judgements(bench)
         print()
         common.table(lines, list(lines[0]))
-    timed = of_searches(times(bench, nearest), "held")
+    timed = of_searches(times(bench, learned), "held")
     print(f"\ntime of a target that is reached, between 10 and 90 %: {told(timed)}")
     figures |= {"unlikely": lines, "time": timed}
     shown = checks(bench, figures, lines) if options.home is None else []
@@ -406,14 +406,14 @@ def judgements(bench: Bench) -> list[dict[str, Any]]:
 
 
 def ship(path: Path, bench: Bench) -> int:
-    """Curves, and forecasts of each search from those of other networks."""
-    curves = Curves.of((s.origin, task) for s in bench.searches for task in s.tasks)
-    made = Forecaster(curves, calibration(bench, nearest(bench, -1), ()))
-    value = {"curves": made.curves.to_json(), "calibration": made.calibration.to_json()}
+    """What tasks gained, and forecasts of each search from those of other networks."""
+    gains = TaskGains.of(bench.searches)
+    made = Forecaster(gains, calibration(bench, learned(bench, -1), ()))
+    value = {"gains": gains.to_json(), "calibration": made.calibration.to_json()}
     text = json.dumps(value, separators=(",", ":"))
     path.write_text(f"{text}\n", encoding="utf-8")
-    print(f"wrote {path}: {len(made.curves)} curves, {len(made.calibration)} forecasts, "
-          f"{len(text) / 1e3:.0f} kB")  # fmt: skip
+    print(f"wrote {path}: {len(gains)} gains of {gains.tasks} tasks, "
+          f"{len(made.calibration)} forecasts, {len(text) / 1e3:.0f} kB")  # fmt: skip
     return 0
 
 

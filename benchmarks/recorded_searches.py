@@ -23,13 +23,12 @@ from common import DATA
 from recorded_devices import CPU, GPU
 from tunefleet.core.forecast import TaskCurve
 from tunefleet.core.job import Job, JobKind, JobState
-from tunefleet.core.stage import BuildResult, ProfileResult
 from tunefleet.dataset import codecs
 from tunefleet.dataset.flops import flops_by_workload
 from tunefleet.dataset.rows import Rows
 from tunefleet.features.context import operator_class
 from tunefleet.learning.contexts import task_context
-from tunefleet.learning.curves import SearchOrigin
+from tunefleet.learning.curves import SearchedNetwork, SearchOrigin
 from tunefleet.runs.outlook import METHOD, device_class
 from tunefleet.store import Store, each_job, open_store
 
@@ -57,14 +56,11 @@ _BATCH = 16
 
 
 @dataclass(frozen=True)
-class RecordedSearch:
-    """`order` has the task of each trial, `best_s` the best latency of each task after its trials;
-    `in_own_order`: as they were measured."""
+class RecordedSearch(SearchedNetwork):
+    """`best_s` has the best latency of each task after its trials; `in_own_order`: `order` is that
+    in which they were measured."""
 
     name: str
-    origin: SearchOrigin
-    tasks: tuple[TaskCurve, ...]
-    order: NDArray[np.int64]
     files: tuple[str, ...]
     in_own_order: bool
     best_s: tuple[NDArray[np.float64], ...]
@@ -72,10 +68,6 @@ class RecordedSearch:
     @property
     def network(self) -> str:
         return self.origin.network
-
-    def counts(self, trials: int) -> NDArray[np.int64]:
-        """How many of the first `trials` each task had."""
-        return np.bincount(self.order[:trials], minlength=len(self.tasks))
 
     def latency_s(self, trials: int) -> float:
         """Of all tasks after so many trials of the network; inf where one has no success."""
@@ -116,21 +108,12 @@ def searches_of(home: Path) -> list[RecordedSearch]:
 
 def _of_job(store: Store, job: Job) -> RecordedSearch | None:
     tasks = store.records.curves(job.job_id)
-    places = {task.task_id: number for number, task in enumerate(tasks)}
-    order: list[int] = []
-    for run in store.work.stages(job.job_id):
-        trials = 0
-        if isinstance(run.result, BuildResult):
-            trials = len(run.result.failed)
-        elif isinstance(run.result, ProfileResult):
-            trials = len(run.result.measured) + len(run.result.failed)
-        order += [places[run.key.task_id]] * trials if trials else []
-    kept = [n for n, task in enumerate(tasks) if any(task.latencies_s)]
-    if len(kept) < len(tasks) or not tasks:
+    if not tasks or not all(any(task.latencies_s) for task in tasks):
         return None
     best = tuple(_best(task) for task in tasks)
     origin = SearchOrigin(job.spec.network.name, device_class(job), METHOD)
-    return RecordedSearch(job.job_id[:8], origin, tuple(tasks), np.array(order), (), True, best)
+    known = SearchedNetwork.of(origin, tasks)
+    return RecordedSearch(origin, known.tasks, known.order, job.job_id[:8], (), True, best)
 
 
 def _best(task: TaskCurve) -> NDArray[np.float64]:
@@ -198,7 +181,7 @@ def _search(name: str, origin: SearchOrigin, paths: Sequence[Path]) -> Iterator[
     if not in_own_order:
         joined = joined[_in_turn(joined, len(tasks))]
     files = tuple(str(path.relative_to(DATA)) for path in paths)
-    yield RecordedSearch(name, origin, tuple(tasks), joined, files, in_own_order, best)
+    yield RecordedSearch(origin, tuple(tasks), joined, name, files, in_own_order, best)
 
 
 def _all_measured(order: NDArray[np.int64], best: Sequence[NDArray[np.float64]]) -> bool:

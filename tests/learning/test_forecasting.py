@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -16,16 +17,16 @@ from tunefleet.core.forecast import (
     TaskCurve,
     judge_forecast,
 )
-from tunefleet.learning.curves import Curves, RunningTask, SearchOrigin
+from tunefleet.learning.curves import RunningTask, SearchedNetwork, SearchOrigin
 from tunefleet.learning.forecasting import (
     Calibration,
     Forecaster,
     Pair,
     Signs,
-    allotted,
     network_gain,
     signs_of,
 )
+from tunefleet.learning.task_gains import TaskGains, TaskSigns, allotted, task_signs
 
 TRIALS = 96
 ORIGIN = SearchOrigin("net", "cpu", "tunefleet")
@@ -50,15 +51,18 @@ def end_s(task: TaskCurve) -> float:
     return min(each for each in task.latencies_s if each is not None)
 
 
-def pairs_of(network: str, tasks: list[TaskCurve], curves: Curves) -> list[Pair]:
+def searched(*tasks: TaskCurve, network: str = "net") -> SearchedNetwork:
+    """A trial of each task in turn."""
+    order = np.tile(np.arange(len(tasks)), len(tasks[0].latencies_s))
+    return SearchedNetwork(replace(ORIGIN, network=network), tasks, order)
+
+
+def pairs_of(network: str, tasks: list[TaskCurve], gains: TaskGains) -> list[Pair]:
     found = []
     for trials in (16, 32, 48):
         running = [cut(task, trials) for task in tasks]
         whole, now = len(tasks) * TRIALS, len(tasks) * trials
-        ratios = [
-            curves.expected_ratio(task, ORIGIN, task.trials + more)
-            for task, more in zip(running, allotted(running, whole - now), strict=True)
-        ]
+        ratios = gains.expected_ratios(task_signs(running, ORIGIN, whole - now)).tolist()
         signs = signs_of(running, now, whole, network_gain(running, ratios))
         seen = math.log(sum(t.best_s for t in running) / sum(map(end_s, tasks)))
         found.append(Pair(network, network, signs, seen))
@@ -66,14 +70,13 @@ def pairs_of(network: str, tasks: list[TaskCurve], curves: Curves) -> list[Pair]
 
 
 def forecaster(generator: np.random.Generator, searches: int = 20) -> Forecaster:
-    """From as many searches to read curves off as to calibrate with."""
-    read = [curve(generator) for _ in range(3 * searches)]
-    curves = Curves.of((ORIGIN, task) for task in read)
+    """From as many searches to learn from as to calibrate with."""
+    learned = [searched(*(curve(generator) for _ in range(3))) for _ in range(searches)]
+    gains = TaskGains.of(learned)
     pairs = []
     for number in range(searches):
-        tasks = [curve(generator) for _ in range(3)]
-        pairs += pairs_of(f"net{number}", tasks, curves)
-    return Forecaster(curves, Calibration.of(pairs))
+        pairs += pairs_of(f"net{number}", [curve(generator) for _ in range(3)], gains)
+    return Forecaster(gains, Calibration.of(pairs))
 
 
 def forecast(
@@ -132,20 +135,53 @@ def test_a_lower_target_is_reached_later_and_less_likely() -> None:
     assert not known[0].is_unlikely
 
 
+def going(latency: Callable[[int], float], operator: str, flops: float = 1e9) -> TaskCurve:
+    return TaskCurve("t", operator, flops, 1, tuple(1e-3 * latency(n) for n in range(64)))
+
+
+def ratio_of(gains: TaskGains, *tasks: TaskCurve, trials: int = 16) -> float:
+    """What is expected of the first of the tasks at its end."""
+    running = [cut(task, trials) for task in tasks]
+    more = len(tasks) * (len(tasks[0].latencies_s) - trials)
+    return float(gains.expected_ratios(task_signs(running, ORIGIN, more))[0])
+
+
 def test_a_task_is_expected_to_go_on_like_those_alike() -> None:
-    flat = TaskCurve("a", "conv2d", 1e9, 1, (1e-3,) * 64)
-    falling = TaskCurve("b", "matmul", 1e6, 1, tuple(1e-3 / (1 + i) for i in range(64)))
-    curves = Curves.of([(ORIGIN, flat), (SearchOrigin("net", "gpu", "other"), falling)])
-    assert curves.expected_ratio(cut(flat, 16), ORIGIN, 64) > 0.9
-    other = curves.expected_ratio(cut(falling, 16), SearchOrigin("net", "gpu", "other"), 64)
-    assert other == pytest.approx(16 / 64, abs=0.05)
+    flat = going(lambda _: 1.0, "conv2d")
+    falling = going(lambda n: 1 / (1 + n), "matmul")
+    gains = TaskGains.of([searched(task) for task in (flat, falling) for _ in range(10)])
+    assert ratio_of(gains, flat) > 0.9
+    assert ratio_of(gains, falling) < 0.4
 
 
-def test_a_short_curve_is_read_in_proportion() -> None:
-    halving = TaskCurve("a", "conv2d", 1e9, 1, tuple(1e-3 / (1 + i) for i in range(32)))
-    curves = Curves.of([(ORIGIN, halving)])
-    task = RunningTask("convolution", 1e9, 1, 512, 1e-3, 2e-3)
-    assert curves.expected_ratio(task, ORIGIN, 1024) == pytest.approx(0.5, abs=0.05)
+def test_more_is_expected_of_a_task_behind_one_like_it() -> None:
+    """Tasks stand still until two thirds of their trials; then the slow one is as fast as the
+    other, which its own trials do not tell."""
+    fast = going(lambda _: 1.0, "conv2d")
+    slow = going(lambda n: 4.0 if n < 40 else 1.0, "conv2d")
+    gains = TaskGains.of([searched(slow, fast) for _ in range(20)])
+    assert ratio_of(gains, slow, fast) < 0.7
+    assert ratio_of(gains, fast, slow) > 0.85
+    assert ratio_of(gains, slow, going(lambda _: 1.0, "matmul", 1e3)) > 0.85
+
+
+def test_signs_that_are_not_known_are_none() -> None:
+    task = RunningTask("", 0.0, 1, 1, 1e-3)
+    (row,) = task_signs([task], SearchOrigin("net", "gpu", "unheard of"), 7)
+    known = [name for name, each in zip(TaskSigns._fields, row, strict=True) if not np.isnan(each)]
+    assert known == ["reach", "trials", "succeeded", "successes", "is_cpu"]
+    assert math.log(8) == pytest.approx(row[0])
+
+
+def test_a_search_is_known_by_the_numbers_of_its_trials() -> None:
+    first = TaskCurve("a", "conv2d", 1e9, 1, (None, 2e-3, 1e-3), (0, 1, 4))
+    second = TaskCurve("b", "conv2d", 1e9, 1, (3e-3, 4e-3), (2, 3))
+    search = SearchedNetwork.of(ORIGIN, [first, second])
+    assert search.order.tolist() == [0, 0, 1, 1, 0]
+    assert search.running(1) == [None, None]
+    later, other = search.running(3)
+    assert RunningTask("convolution", 1e9, 1, 2, 2e-3, successes=1) == later
+    assert RunningTask("convolution", 1e9, 1, 1, 3e-3, 3e-3) == other
 
 
 def test_nothing_more_is_expected_of_a_task_that_is_exhausted() -> None:
@@ -159,11 +195,11 @@ def test_a_task_without_a_success_is_not_known() -> None:
     assert RunningTask.of(TaskCurve("a", "conv2d", 1e9, 1, (None, None))) is None
 
 
-def test_curves_and_pairs_read_back() -> None:
+def test_what_was_learned_reads_back() -> None:
     made = forecaster(np.random.default_rng(4), searches=3)
-    text = json.dumps({"c": made.curves.to_json(), "p": made.calibration.to_json()})
+    text = json.dumps({"g": made.gains.to_json(), "p": made.calibration.to_json()})
     value = json.loads(text)
-    read = Forecaster(Curves.from_json(value["c"]), Calibration.from_json(value["p"]))
+    read = Forecaster(TaskGains.from_json(value["g"]), Calibration.from_json(value["p"]))
     tasks = [curve(np.random.default_rng(5)) for _ in range(3)]
     expected, known = forecast(made, tasks, 24), forecast(read, tasks, 24)
     assert expected.latency_s.p50 == pytest.approx(known.latency_s.p50, rel=0.01)
@@ -171,7 +207,7 @@ def test_curves_and_pairs_read_back() -> None:
 
 
 def test_without_earlier_searches_nothing_is_forecast() -> None:
-    empty = Forecaster(Curves.of([]), Calibration.of([]))
+    empty = Forecaster(TaskGains.of([]), Calibration.of([]))
     tasks = [cut(curve(np.random.default_rng(0)), 8)]
     known = empty.forecast(tasks, ORIGIN, trials=8, end_trials=64, elapsed_s=1.0, trial_s=0.1)
     assert known is None

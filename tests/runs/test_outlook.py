@@ -115,12 +115,12 @@ def test_a_search_that_goes_on_is_not_warned_again() -> None:
 
 def test_earlier_searches_of_the_home_are_read() -> None:
     store = MemoryStore()
-    shipped = len(forecaster_of(store, _job(store, "first")).curves)
+    shipped = forecaster_of(store, _job(store, "first")).gains.tasks
     driven = Driven(store, "job", 64)
     driven.run(falling)
     driven.outlook.ended(False)
     made = forecaster_of(store, _job(store, "last"))
-    assert len(made.curves) == shipped + 1
+    assert made.gains.tasks == shipped + 1
     assert len(made.calibration) > len(forecaster_of(store, store.jobs.get("job")).calibration)
 
 
@@ -129,7 +129,7 @@ def test_searches_of_another_tenant_are_not_read() -> None:
     Driven(store, "job", 64).run(falling)
     own = _job(store, "own")
     known, other = (
-        len(forecaster_of(store, replace(own, spec=replace(own.spec, tenant=tenant))).curves)
+        forecaster_of(store, replace(own, spec=replace(own.spec, tenant=tenant))).gains.tasks
         for tenant in ("", "ann")
     )
     assert known == other + 1

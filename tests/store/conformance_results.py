@@ -46,7 +46,7 @@ class Records:
         v.commit_failed(store, "bad", v.CRASH)
         v.commit_measured(store, {"slow": 3e-3, "fast": 1e-3}, iteration=1)
         (curve,) = store.records.curves("job")
-        assert TaskCurve("t", "conv2d", 1e6, 2, (None, 3e-3, 1e-3)) == curve
+        assert TaskCurve("t", "conv2d", 1e6, 2, (None, 3e-3, 1e-3), (0, 1, 2)) == curve
 
     def test_rank_is_the_low_quantile(self, store: Any, job: str) -> None:
         store.work.commit(v.run_of(SelectResult((v.cand("steady"), v.cand("lucky")))))

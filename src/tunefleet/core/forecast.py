@@ -21,13 +21,14 @@ _FAR_ENOUGH = 0.9
 @dataclass(frozen=True, slots=True)
 class TaskCurve:
     """The search of one task: the latency of each of its trials in their order, None for one that
-    failed."""
+    failed, and the `numbers` of these trials among those of all tasks."""
 
     task_id: str
     operator: str
     flops: float
     weight: int
     latencies_s: tuple[float | None, ...]
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

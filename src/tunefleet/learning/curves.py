@@ -1,17 +1,9 @@
-"""Curves of searches: the best latency of a task after so many trials.
-
-What a search of a task still gains is read off those of the tasks most like it, from the same
-number of trials on. A curve that is too short is read at fewer trials, in the same proportion: of
-programs in random order, the expected gain depends on the proportion alone.
-"""
+"""Searches of networks: what each of their tasks is known by after so many trials."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,22 +12,12 @@ from tunefleet.core.forecast import TaskCurve, running_best
 from tunefleet.features.context import operator_class
 
 Vector = NDArray[np.float64]
-
-#: Numbers of trials at which curves are kept: half octaves.
-GRID = np.unique(np.round(2.0 ** (np.arange(27) / 2)))
-_LOG_GRID = np.log(GRID)
-
-#: How much less a curve counts (by the exponential function) that is of another operator, another
-#: class of devices, or another method of search; for a factor of ten in FLOPs, for each unit of the
-#: squared logarithm of the proportion at which it is read, and for each `_SLOPE` that it gained
-#: more or less in the last doubling of trials.
-_OPERATOR, _DEVICE, _METHOD, _FLOPS, _SHORTER, _SLOPED = 1.0, 0.7, 1.0, 0.4, 0.5, 1.0
-_SLOPE, _MOST_SLOPED = 0.15, 2.0
+Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOrigin:
-    """Where a curve comes from: the network, the class of the device (`cpu`, `gpu`), what searched
+    """Where a search comes from: the network, the class of the device (`cpu`, `gpu`), what searched
     (`tunefleet`, `auto_scheduler`, an AutoTVM tuner)."""
 
     network: str
@@ -45,8 +27,9 @@ class SearchOrigin:
 
 @dataclass(frozen=True, slots=True)
 class RunningTask:
-    """The search of a task so far. `halfway_s` was its best latency after half of its trials, None
-    where it had none; nothing more is tried of one that is `exhausted`."""
+    """The search of a task so far: `successes` of its trials did not fail. `halfway_s` was its best
+    latency after half of its trials, None where it had none; nothing more is tried of one that is
+    `exhausted`."""
 
     operator: str
     flops: float
@@ -55,6 +38,7 @@ class RunningTask:
     best_s: float
     halfway_s: float | None = None
     exhausted: bool = False
+    successes: int = 1
 
     @classmethod
     def of(cls, curve: TaskCurve, *, exhausted: bool = False) -> RunningTask | None:
@@ -63,134 +47,37 @@ class RunningTask:
         if not best or best[-1] is None:
             return None
         halfway_s = best[max(1, trials // 2) - 1]
+        successes = sum(each is not None for each in curve.latencies_s)
         named = (operator_class(curve.operator), curve.flops, curve.weight)
-        return cls(*named, trials, best[-1], halfway_s, exhausted)
+        return cls(*named, trials, best[-1], halfway_s, exhausted, successes)
 
 
 @dataclass(frozen=True)
-class Curves:
-    """A row for each search of a task: where it comes from, and the logarithm of its best latency
-    (any unit) after each number of trials of `GRID`; NaN before its first success. The last value
-    of a curve stands for all after its `length` in trials too."""
+class SearchedNetwork:
+    """A search that ended. `order` has the task (its place in `tasks`) of each trial."""
 
-    origins: tuple[SearchOrigin, ...]
-    operators: tuple[str, ...]
-    flops: Vector
-    length: Vector
-    log_best: NDArray[np.float64]
-
-    def __len__(self) -> int:
-        return len(self.origins)
+    origin: SearchOrigin
+    tasks: tuple[TaskCurve, ...]
+    order: NDArray[np.int64]
 
     @classmethod
-    def of(cls, searches: Iterable[tuple[SearchOrigin, TaskCurve]]) -> Curves:
-        """Of searches with at least one success."""
-        kept = [(origin, curve) for origin, curve in searches if any(curve.latencies_s)]
-        rows = [_on_grid(curve.latencies_s) for _, curve in kept]
-        return cls(
-            tuple(origin for origin, _ in kept),
-            tuple(operator_class(curve.operator) for _, curve in kept),
-            np.array([curve.flops for _, curve in kept], float),
-            np.array([len(curve.latencies_s) for _, curve in kept], float),
-            np.array(rows, float).reshape(len(rows), len(GRID)),
-        )
+    def of(cls, origin: SearchOrigin, tasks: Iterable[TaskCurve]) -> SearchedNetwork:
+        """By the numbers of their trials."""
+        tasks = tuple(tasks)
+        places = np.repeat(np.arange(len(tasks)), [len(task.latencies_s) for task in tasks])
+        numbers = [number for task in tasks for number in task.numbers]
+        return cls(origin, tasks, places[np.argsort(numbers, kind="stable")])
 
-    def __add__(self, other: Curves) -> Curves:
-        return Curves(
-            self.origins + other.origins,
-            self.operators + other.operators,
-            np.concatenate([self.flops, other.flops]),
-            np.concatenate([self.length, other.length]),
-            np.concatenate([self.log_best, other.log_best]),
-        )
+    def counts(self, trials: int) -> NDArray[np.int64]:
+        """How many of the first `trials` each task had."""
+        return np.bincount(self.order[:trials], minlength=len(self.tasks))
 
-    def to_json(self) -> dict[str, Any]:
-        """Curves with their values relative to the last, in thousandths."""
-        relative = np.round(1000 * (self.log_best - self.log_best[:, -1:]))
-        return {
-            "origins": [[o.network, o.device, o.method] for o in self.origins],
-            "operators": list(self.operators),
-            "flops": [float(f"{flops:.3g}") for flops in self.flops],
-            "length": [int(length) for length in self.length],
-            "log_best": [_shortened(row) for row in relative],
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Curves:
-        rows = np.full((len(value["origins"]), len(GRID)), np.nan)
-        for row, kept in zip(rows, value["log_best"], strict=True):
-            row[:] = 0.0
-            row[: len(kept)] = [np.nan if each is None else each / 1000 for each in kept]
-        return cls(
-            tuple(SearchOrigin(*each) for each in value["origins"]),
-            tuple(value["operators"]),
-            np.array(value["flops"], float),
-            np.array(value["length"], float),
-            rows,
-        )
-
-    def expected_ratio(self, task: RunningTask, origin: SearchOrigin, end_trials: float) -> float:
-        """The latency of a task at `end_trials` over that now, on average over curves."""
-        weight, ratio = self.remaining(task, origin, end_trials)
-        total = float(weight.sum())
-        return float(weight @ ratio) / total if total else 1.0
-
-    def remaining(
-        self, task: RunningTask, origin: SearchOrigin, end_trials: float
-    ) -> tuple[Vector, Vector]:
-        """For each curve its weight, and the latency that it had at `end_trials` over that at the
-        task's present trials."""
-        shorter = np.minimum(0.0, np.log(self.length / end_trials))
-        now, end = math.log(task.trials) + shorter, math.log(end_trials) + shorter
-        best = self._at(now)
-        ratio = np.exp(self._at(end) - best)
-        distance = _SHORTER * shorter**2 + self._unlike(task, origin)
-        if task.trials > 1 and task.halfway_s is not None:
-            gained = self._at(now - math.log(2)) - best
-            unlike = np.abs(gained - math.log(task.halfway_s / task.best_s)) / _SLOPE
-            known = np.where(np.isnan(unlike), 1.0, np.minimum(unlike, _MOST_SLOPED))
-            distance = distance + _SLOPED * known
-        weight = np.where((now >= 0) & np.isfinite(ratio), np.exp(-distance), 0.0)
-        return weight, np.where(weight > 0, ratio, 1.0)
-
-    def _unlike(self, task: RunningTask, origin: SearchOrigin) -> Vector:
-        other = _OPERATOR * (self._operators != task.operator)
-        other = other + _DEVICE * (self._devices != origin.device)
-        other = other + _METHOD * (self._methods != origin.method)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            flops = np.abs(np.log10(self.flops) - np.log10(task.flops))
-        return np.asarray(other + _FLOPS * np.where(np.isfinite(flops), flops, 1.0))
-
-    @cached_property
-    def _operators(self) -> NDArray[np.str_]:
-        return np.array(self.operators)
-
-    @cached_property
-    def _devices(self) -> NDArray[np.str_]:
-        return np.array([each.device for each in self.origins])
-
-    @cached_property
-    def _methods(self) -> NDArray[np.str_]:
-        return np.array([each.method for each in self.origins])
-
-    def _at(self, log_trials: Vector) -> Vector:
-        """The logarithm of each curve's best latency after so many trials."""
-        place = np.clip(np.searchsorted(_LOG_GRID, log_trials, "right") - 1, 0, len(GRID) - 2)
-        rows = np.arange(len(self))
-        below, above = self.log_best[rows, place], self.log_best[rows, place + 1]
-        step = (log_trials - _LOG_GRID[place]) / (_LOG_GRID[place + 1] - _LOG_GRID[place])
-        return np.asarray(below + np.clip(step, 0.0, 1.0) * (above - below))
-
-
-def _on_grid(latencies_s: Sequence[float | None]) -> Vector:
-    best = np.minimum.accumulate([math.inf if each is None else each for each in latencies_s])
-    places = np.minimum(GRID, len(best)).astype(int) - 1
-    with np.errstate(divide="ignore"):
-        logs = np.log(best[places])
-    return np.where(np.isfinite(logs), logs, np.nan)
-
-
-def _shortened(row: Vector) -> list[int | None]:
-    """Without the end, where it changes no more."""
-    last = int(np.flatnonzero(np.nan_to_num(row, nan=1.0))[-1:].sum()) + 1 if row.any() else 0
-    return [None if math.isnan(each) else int(each) for each in row[:last]]
+    def running(self, trials: int) -> list[RunningTask | None]:
+        """Each task as the search knew it by then; None of one without a success."""
+        return [
+            RunningTask.of(
+                replace(task, latencies_s=task.latencies_s[:done]),
+                exhausted=bool(done == len(task.latencies_s)),
+            )
+            for task, done in zip(self.tasks, self.counts(trials), strict=True)
+        ]

@@ -1,11 +1,12 @@
-"""Forecasts of a search from the curves of earlier ones, with bounds from the forecasts before it.
+"""Forecasts of a search from earlier ones, with bounds from the forecasts before it.
 
 The gain of a network is the natural logarithm of what its tasks take together now over what they
-take later. It is estimated from what the tasks gain by the curves most like theirs, and from what
-they gained in the last half of their trials. Forecasts of other searches, with what came of them,
-say how much each counts (a least-squares fit of logarithms), how far such estimates are off by the
-number of tasks and their trials (another), and how often by how much: the errors, in these units,
-of forecasts that reached as far make the distribution of the gain (split conformal prediction).
+take later. It is estimated from what its tasks gain as those of earlier searches did
+(`task_gains`), and from what they gained in the last half of their trials. Forecasts of other
+searches, with what came of them, say how much each counts (a least-squares fit of logarithms), how
+far such estimates are off by the number of tasks and their trials (another), and how often by how
+much: the errors, in these units, of forecasts that reached as far make the distribution of the gain
+(split conformal prediction).
 """
 
 from __future__ import annotations
@@ -20,13 +21,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tunefleet.core.forecast import Quantiles, SearchForecast
 from tunefleet.core.statistics import median
-from tunefleet.learning.curves import Curves, RunningTask, SearchOrigin, Vector
-
-Matrix = NDArray[np.float64]
+from tunefleet.learning.curves import Matrix, RunningTask, SearchOrigin, Vector
+from tunefleet.learning.task_gains import TaskGains, task_signs
 
 #: Added to a gain before its logarithm is taken, to an error before that of errors is.
 _LEAST, _LEAST_ERROR = 0.01, 0.1
@@ -41,8 +40,8 @@ _MOMENTS = 10
 
 
 class Signs(NamedTuple):
-    """`reach` is the logarithm of trials at the end over trials now, `expected` the gain by the
-    curves of earlier searches, `last_half` what the tasks gained in the last half of their trials;
+    """`reach` is the logarithm of trials at the end over trials now, `expected` the gain by
+    earlier searches, `last_half` what the tasks gained in the last half of their trials;
     `tasks` is their number, `trials` the median of their trials."""
 
     reach: float
@@ -74,12 +73,6 @@ def signs_of(
         tasks=len(tasks),
         trials=median([float(task.trials) for task in tasks]),
     )
-
-
-def allotted(tasks: Sequence[RunningTask], trials: float) -> list[float]:
-    """How many of so many further trials of a network each task gets: equal parts."""
-    searched = sum(not task.exhausted for task in tasks)
-    return [0.0 if task.exhausted else trials / searched for task in tasks]
 
 
 def network_gain(tasks: Sequence[RunningTask], ratios: Sequence[float]) -> float:
@@ -201,16 +194,16 @@ class Gains:
 
 @dataclass(frozen=True)
 class Forecaster:
-    """Curves of earlier searches, and forecasts of them with what came of each."""
+    """What tasks gained in earlier searches, and forecasts of them with what came of each."""
 
-    curves: Curves
+    gains: TaskGains
     calibration: Calibration
 
     @classmethod
     def shipped(cls) -> Forecaster:
         """Of the searches that datasets/README.md names; for a home without any."""
         value = json.loads(_SHIPPED.read_text(encoding="utf-8"))
-        return cls(Curves.from_json(value["curves"]), Calibration.from_json(value["calibration"]))
+        return cls(TaskGains.from_json(value["gains"]), Calibration.from_json(value["calibration"]))
 
     def forecast(
         self,
@@ -225,7 +218,7 @@ class Forecaster:
     ) -> SearchForecast | None:
         """Of a search after some of its trials, each of which takes `trial_s`; None where nothing
         is known to forecast it from."""
-        if not (len(self.curves) and len(self.calibration) and 0 < trials < end_trials):
+        if not (len(self.gains) and len(self.calibration) and 0 < trials < end_trials):
             return None
         now_s = sum(task.weight * task.best_s for task in tasks)
         signs = self._signs(tasks, origin, trials, end_trials)
@@ -235,7 +228,7 @@ class Forecaster:
         end_s = elapsed_s + (end_trials - trials) * trial_s
         known = SearchForecast(
             trials, elapsed_s, now_s, end_trials, end_s,
-            Quantiles(low_s, middle_s, high_s), tuple(signs), len(self.curves),
+            Quantiles(low_s, middle_s, high_s), tuple(signs), self.gains.tasks,
         )  # fmt: skip
         if target_s is None:
             return known
@@ -251,10 +244,8 @@ class Forecaster:
     def _signs(
         self, tasks: Sequence[RunningTask], origin: SearchOrigin, trials: int, end_trials: float
     ) -> Signs:
-        ratios = [
-            self.curves.expected_ratio(task, origin, task.trials + more) if more else 1.0
-            for task, more in zip(tasks, allotted(tasks, end_trials - trials), strict=True)
-        ]
+        rows = task_signs(tasks, origin, end_trials - trials)
+        ratios = self.gains.expected_ratios(rows).tolist()
         return signs_of(tasks, trials, end_trials, network_gain(tasks, ratios))
 
 

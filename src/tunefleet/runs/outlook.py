@@ -162,10 +162,11 @@ def device_class(job: Job) -> str:
 def forecaster_of(store: Store, job: Job) -> Forecaster:
     """From the latest searches of other jobs of the same tenant, the forecasts that were kept of
     them, and what is shipped."""
-    from tunefleet.learning.curves import Curves, SearchOrigin
+    from tunefleet.learning.curves import SearchedNetwork, SearchOrigin
     from tunefleet.learning.forecasting import Calibration, Forecaster, Pair, Signs
+    from tunefleet.learning.task_gains import TaskGains
 
-    curves, pairs = [], []
+    searches, pairs = [], []
     others = (
         other
         for other in islice(each_job(store.jobs), _LATEST)
@@ -176,7 +177,7 @@ def forecaster_of(store: Store, job: Job) -> Forecaster:
     searched = ((other, own) for other in others if (own := store.records.curves(other.job_id)))
     for other, own in islice(searched, _SEARCHES):
         origin = SearchOrigin(other.spec.network.name, device_class(other), METHOD)
-        curves += [(origin, curve) for curve in own]
+        searches.append(SearchedNetwork.of(origin, own))
         forecasts, outcome = kept_forecasts(store, other.job_id)
         pairs += [
             Pair(origin.network, other.job_id, Signs(*each.signs), math.log(each.now_s / end_s))
@@ -186,7 +187,8 @@ def forecaster_of(store: Store, job: Job) -> Forecaster:
         ]
     own_calibration = Calibration.of(pairs)
     shipped = Forecaster.shipped()
-    return Forecaster(Curves.of(curves) + shipped.curves, own_calibration + shipped.calibration)
+    gains = TaskGains.of(searches) + shipped.gains
+    return Forecaster(gains, own_calibration + shipped.calibration)
 
 
 def kept_forecasts(

@@ -208,8 +208,8 @@ class StoredRecords(Protocol):
         """How many trials `trials` would give."""
 
     def curves(self, job_id: str) -> list[TaskCurve]:
-        """The latencies of the trials of each task of a job that has some, in the order of commit;
-        tasks in the order they were put."""
+        """The latencies of the trials of each task of a job that has some, in the order of commit,
+        numbered over the job's tasks from 0; tasks in the order they were put."""
 
     def model(self, job_id: str) -> UpdateResult:
         """The newest result of the job's update stages that has a cost model; an empty one if none

@@ -37,15 +37,18 @@ class MemoryRecords:
     def curves(self, job_id: str) -> list[TaskCurve]:
         with self._state.verb():
             entry = self._state.entry(job_id)
-            latencies: dict[str, list[float | None]] = {}
-            for (task_id, _), trial in entry.trials.items():
-                latencies.setdefault(task_id, []).append(trial.latency_s)
+            latencies: dict[str, dict[int, float | None]] = {}
+            for number, ((task_id, _), trial) in enumerate(entry.trials.items()):
+                latencies.setdefault(task_id, {})[number] = trial.latency_s
             return [
-                TaskCurve(task.task_id, task.operator, task.flops, weighted.weight, tuple(of_task))
+                TaskCurve(
+                    task.task_id, task.operator, task.flops, weighted.weight,
+                    tuple(of_task.values()), tuple(of_task),
+                )
                 for weighted in entry.tasks
                 for task in (weighted.task,)
                 if (of_task := latencies.get(task.task_id))
-            ]
+            ]  # fmt: skip
 
     def model(self, job_id: str) -> UpdateResult:
         with self._state.verb():

@@ -71,6 +71,7 @@ class SqlRecords:
                 task_table.c.flops,
                 job_tasks.c.weight,
                 trials.c.latency_s,
+                (func.row_number().over(order_by=trials.c.seq) - 1).label("number"),
             )
             .select_from(trials)
             .join(task_table)
@@ -88,10 +89,12 @@ class SqlRecords:
             rows = connection.execute(query).all()
         curves = []
         for _, of_task in groupby(rows, lambda row: str(row.task_id)):
-            first, *others = of_task
-            latencies_s = tuple(row.latency_s for row in (first, *others))
+            all_of_task = list(of_task)
+            first = all_of_task[0]
+            latencies_s = tuple(row.latency_s for row in all_of_task)
             named = (first.task_id, first.operator, first.flops, first.weight)
-            curves.append(TaskCurve(*named, latencies_s))
+            numbers = tuple(row.number for row in all_of_task)
+            curves.append(TaskCurve(*named, latencies_s, numbers))
         return curves
 
     def model(self, job_id: str) -> UpdateResult:
