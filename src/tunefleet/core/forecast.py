@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 #: A target that is less likely than this to be reached by the end of the budget is warned of: fixed
 #: on recorded searches (benchmarks/forecasts.py).
-UNLIKELY = 0.05
+UNLIKELY = 0.08
 
 #: A search that ended with a smaller part of the trials that a forecast reaches to does not say
 #: what it would have come to.
