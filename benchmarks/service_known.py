@@ -2,7 +2,8 @@
 
 `tunefleet serve --http` tunes a network with a few trials of each task. Then the same user asks for
 the network with a latency that this reached, and a little more each time, so that each is a job of
-its own. The time is from the request to the job's end, as a client sees it.
+its own. Only a measurement that nothing disturbed can meet an agreement: run it alone. The time is
+from the request to the job's end, as a client sees it.
 
     .venv/bin/python benchmarks/service_known.py --json out.json
 """
@@ -47,7 +48,7 @@ def main(options: argparse.Namespace) -> int:
     others = sum(row["outcome"] != "met from records" or row["trials"] > 0 for row in rows[1:])
     checks = [
         common.at_most("slowest warm answer, s", slowest, _MOST_S, "condition"),
-        common.at_most("answers not met from records", others, 0, "condition", any_size=True),
+        common.at_most("answers not met from records", others, 0, "condition"),
     ]
     return common.finish("service_known", started, {"rows": rows}, checks, options.json)
 
