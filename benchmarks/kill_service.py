@@ -31,8 +31,8 @@ from tunefleet.core.job import JobState
 from tunefleet.store import Store, open_store
 
 _USERS, _JOBS, _WATCHERS, _TRIALS = 3, 5, 20, 64
-#: Seconds that a service lives after it answers, at most, and for which its end may last.
-_LIVES_S, _HANGS_S = 20.0, 1800.0
+#: Seconds for which the end may last.
+_HANGS_S = 1800.0
 
 
 class KilledService:
@@ -78,7 +78,7 @@ class Watched:
     seen: list[list[int]]
 
 
-async def killed(home: Path, kills: int, seed: int) -> dict[str, Any]:
+async def killed(home: Path, kills: int, seed: int, lives_s: float) -> dict[str, Any]:
     draw = random.Random(seed)
     with closing(open_store(home)) as store:
         tokens = [token_of(store, f"user{n}") for n in range(_USERS)]
@@ -111,7 +111,7 @@ async def killed(home: Path, kills: int, seed: int) -> dict[str, Any]:
             watching -= finished
             while len(watching) < _WATCHERS:
                 await submit()
-            await asyncio.sleep(draw.uniform(0.5, _LIVES_S))
+            await asyncio.sleep(draw.uniform(0.5, lives_s))
             await asyncio.to_thread(service.kill)
             done += 1
             print(f"kill {done}", flush=True)
@@ -156,7 +156,7 @@ def main(options: argparse.Namespace) -> int:
         os.environ["TMPDIR"] = folder
         home = Path(folder, "home")
         home.mkdir()
-        figures = asyncio.run(killed(home, kills, options.seed))
+        figures = asyncio.run(killed(home, kills, options.seed, options.lives))
     common.table([figures], list(figures))
     checks = [
         common.at_most(name.replace("_", " "), figures[name], 0, "condition", any_size=True)
@@ -173,5 +173,6 @@ def main(options: argparse.Namespace) -> int:
 if __name__ == "__main__":
     made = common.parser("The service killed while jobs run and clients watch.")
     made.add_argument("--kills", type=int, default=50)
+    made.add_argument("--lives", type=float, default=20.0, help="most seconds of a service")
     made.add_argument("--seed", type=int, default=1)
     common.run(main, made)
