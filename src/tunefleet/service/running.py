@@ -81,9 +81,7 @@ class HttpService:
     def __enter__(self) -> Self:
         import uvicorn
 
-        from tunefleet.compiler.toolchain import load_tvm
-
-        load_tvm()  # a second that the first request would wait
+        _get_ready()
         self._socket = _bound(self._listening)
         try:
             self._store = open_store(self._home)
@@ -140,6 +138,17 @@ class HttpService:
             if self._socket is not None:
                 self._socket.close()
         self._store.close()
+
+
+def _get_ready() -> None:
+    """Load what the first jobs that are asked for would wait for: after a restart they come
+    together."""
+    import tunefleet.compiler.frontends
+    import tunefleet.features.tilings
+    import tunefleet.runs.pretrained  # noqa: F401
+    from tunefleet.compiler.toolchain.host import native_target, toolchain_of
+
+    toolchain_of(native_target())
 
 
 def _bound(listening: Listening) -> socket.socket:
