@@ -94,6 +94,13 @@ def test_a_search_is_forecast_after_rounds_and_judged_at_its_end() -> None:
     assert driven.of(Note) == []
 
 
+def test_what_the_first_forecast_takes_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tunefleet.runs.outlook._COST", 0.0)
+    driven = Driven(MemoryStore(), "job", 64)
+    driven.run(falling)
+    assert len(driven.of(Forecasted)) == 2
+
+
 def test_a_target_out_of_reach_is_warned_of_once() -> None:
     driven = Driven(MemoryStore(), "job", 64, target_s=1e-5)
     driven.run(falling)

@@ -24,7 +24,8 @@ _LATEST, _SEARCHES = 300, 40
 _STEP = 0.05
 #: What searches tasks here.
 METHOD = "tunefleet"
-#: The part of a search's time that its forecasts may take.
+#: The part of a search's time that its forecasts may take; the first, which learns from earlier
+#: searches, does not count.
 _COST = 0.005
 
 
@@ -74,9 +75,10 @@ class Outlook:
             return
         began = time.perf_counter()
         forecast = self._forecast(plan, elapsed_s, end)
-        self._spent_s += time.perf_counter() - began
         if forecast is None:
             return
+        if self._last is not None:
+            self._spent_s += time.perf_counter() - began
         self._last = forecast
         self._observer(Forecasted(forecast))
         if forecast.is_unlikely and not self._warned:
