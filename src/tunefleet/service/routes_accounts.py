@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from tunefleet.service.caller import COOKIE, ByAdmin, ByUser, Caller, check_same_site
 from tunefleet.service.problems import Refused, not_found
 from tunefleet.service.tokens import check_name, new_token, valid_token
-from tunefleet.service.values import (
+from tunefleet.service.values_accounts import (
     AskedQuota,
     AskedSession,
     AskedShare,
