@@ -5,15 +5,23 @@ new scheduler, nothing else (the core is pure: the same events, the same instruc
 timed in CPU seconds of the process.
 
     .venv/bin/python benchmarks/scheduler_scale.py --json out.json
+    .venv/bin/python benchmarks/scheduler_scale.py --source OLD/src --json out.json
+
+With `--source` another version handles as many events of its own, in turn with this one, each time
+in a process of its own: events per second, now over before.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import common
@@ -30,6 +38,12 @@ POLICIES = ("predictive", "interleaved")
 
 def main(options: argparse.Namespace) -> int:
     started = time.time()
+    if options.one is not None:
+        policy, lanes, fleet = options.one
+        print(json.dumps(measured(policy, int(lanes), fleet, 1, options.events)["events_per_s"]))
+        return 0
+    if options.source is not None:
+        return pairs(options, started)
     sizes: tuple[int, ...] = (100, 1000, 10_000)
     repeats, events = options.repeats, 30_000
     if options.quick:
@@ -46,6 +60,38 @@ def main(options: argparse.Namespace) -> int:
     common.table(rows, [c for c in rows[0] if c != "runs"])
     figures = {"rows": rows, "lanes_per_job": LANES_PER_JOB, "cv": CV}
     return common.finish("scheduler_scale", started, figures, checks(rows), options.json)
+
+
+def pairs(options: argparse.Namespace, started: float) -> int:
+    """Each case with the source of another version and with this one, which comes first in turn."""
+    from tunefleet.core.statistics import interval
+
+    sides = {"before": options.source.resolve(), "now": Path(__file__).resolve().parents[1] / "src"}
+    rows, found = [], []
+    for policy in POLICIES:
+        for fleet in FLEETS:
+            rates: dict[str, list[float]] = {side: [] for side in sides}
+            for number in range(1 if options.quick else options.repeats):
+                for side in sorted(sides, reverse=bool(number % 2)):
+                    rates[side].append(_rate(sides[side], (policy, "1000", fleet), options.events))
+            ratio = interval([n / b for n, b in zip(rates["now"], rates["before"], strict=True)])
+            of = {side: interval(each).median for side, each in rates.items()}
+            rows.append({"policy": policy, "fleet": fleet, **of, "now / before": ratio.median,
+                         "from": ratio.low, "to": ratio.high})  # fmt: skip
+            # Where the interval holds 1, nothing is shown to be worse.
+            name = f"{policy}, devices {fleet}, events/s, now / before"
+            found.append(common.at_least(name, ratio.high, 1.0, "condition"))
+    common.table(rows, list(rows[0]))
+    return common.finish("scheduler_scale", started, {"rows": rows}, found, options.json)
+
+
+def _rate(source: Path, case: Sequence[str], events: int) -> float:
+    command = [sys.executable, __file__, "--one", *case, "--events", str(events)]
+    environment = os.environ | {"PYTHONPATH": str(source)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if ended.returncode:
+        raise RuntimeError(f"{source}: {ended.stderr.strip()[-500:]}")
+    return float(ended.stdout)
 
 
 def measured(policy: str, lanes: int, fleet: str, repeats: int, events: int) -> dict[str, Any]:
@@ -151,4 +197,7 @@ def checks(rows: Sequence[dict[str, Any]]) -> list[common.Check]:
 if __name__ == "__main__":
     made = common.parser("Events per second of one scheduler process.")
     made.add_argument("--repeats", type=int, default=5)
+    made.add_argument("--source", type=Path, help="the source of another version, in pairs")
+    made.add_argument("--events", type=int, default=20_000, help="of a pair's run")
+    made.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     common.run(main, made)
