@@ -131,7 +131,22 @@ def test_a_job_far_from_its_deadline_does_not_go_before_shorter_ones() -> None:
     assert run("predictive", fleet, plain).spans == run("predictive", fleet, jobs).spans
 
 
-def test_a_deadline_takes_nothing_from_the_share_of_another_owner() -> None:
+def test_a_deadline_is_kept_beside_other_owners() -> None:
+    jobs = [job(f"j{n}", {f"t{n}": 10}, user=f"user{n}") for n in range(8)]
+    jobs.append(job("due", {"d": 10}, user="due", deadline=14 * ROUND_S))
+    found = run("predictive", [host(), device()], jobs)
+    assert found.finished_at["due"] <= 14 * ROUND_S
+
+
+def test_an_owner_of_deadlines_alone_does_not_starve_another() -> None:
+    lanes = "abcdefgh"
+    due = [job(f"due{n}", {f"due{n}{lane}": 10 for lane in lanes}, user="due", deadline=20_000.0)
+           for n in range(4)]  # fmt: skip
+    found = run("predictive", [host(), device()], [*due, job("plain", {"p": 40}, user="plain")])
+    assert found.finished_at["plain"] < 0.6 * found.makespan_s
+
+
+def test_what_a_deadline_takes_from_another_owner_is_given_back() -> None:
     lanes = "abcdefgh"
     due = [job(f"due{n}", {f"due{n}{lane}": 20 for lane in lanes}, user="due", deadline=1000.0 * n)
            for n in (1, 2)]  # fmt: skip

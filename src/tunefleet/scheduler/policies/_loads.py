@@ -51,10 +51,10 @@ class JobLoad:
         self.group.changes += 1
         pace.host_s, pace.device_s = host_s, device_s
 
-    def alone_s(self, counts: MachineCounts, share: float = 1.0) -> float:
-        """Seconds that the job takes with all of a share of the machines to itself."""
+    def alone_s(self, counts: MachineCounts) -> float:
+        """Seconds that the job takes with all machines to itself."""
         hosts, devices = counts
-        return max(self.longest_s, self.host_s / (hosts * share), self.device_s / (devices * share))
+        return max(self.longest_s, self.host_s / hosts, self.device_s / devices)
 
     def end_s(self, counts: MachineCounts, share: float) -> float:
         """Seconds until the job ends on a share of the machines if shorter jobs go first."""

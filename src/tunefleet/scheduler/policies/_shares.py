@@ -18,14 +18,20 @@ Class = tuple[str, int]
 #: Rounds by whose device time a class may be behind the others when it has work again: it may have
 #: had none for a moment only.
 _CREDIT = 8.0
+#: Device seconds, over its weight, by which a class may be ahead of the others for deadlines.
+_AHEAD_S = 3600.0
+#: A key behind those of all stages in a hurry, which begin with 0.
+_NOT_IN_A_HURRY = (1,)
 
 
 @dataclass(slots=True)
 class _Account:
-    """Device seconds over weight that a class had, as it is counted on hosts and on devices."""
+    """Device seconds over weight that a class had, as it is counted on hosts and on devices, and
+    how many of them it had before its turn."""
 
     queues: dict[Pool, Queue] = field(default_factory=dict)
     used: dict[Role, float] = field(default_factory=lambda: dict.fromkeys(Role, 0.0))
+    early: dict[Role, float] = field(default_factory=lambda: dict.fromkeys(Role, 0.0))
 
 
 class FairShares:
@@ -36,6 +42,9 @@ class FairShares:
     as it starts, with the device time that it will take, so that a busy host does not begin the
     rounds of one owner only. Both are corrected when it is known what the device stage took. A
     class that leaves its share to others gets no more than a few rounds of it back.
+
+    A stage in a hurry, by its key, goes before all classes, whatever its own had, until that is
+    ahead of the others by `_AHEAD_S`. It is charged as any other, so its class waits afterwards.
     """
 
     def __init__(self) -> None:
@@ -81,22 +90,32 @@ class FairShares:
             queue = account.queues[stage.pool] = Queue()
         queue.push(key, stage)
 
-    def pop(self, pool: Pool) -> Stage | None:
-        """The first stage of the class that has had the least."""
+    def take(self, pool: Pool, estimates: Estimates) -> Stage | None:
+        """The first stage that is in a hurry, or that of the class that has had the least; it is
+        charged. The only class there is has all: another one begins where it is."""
         if len(self._accounts) == 1:
             queue = next(iter(self._accounts.values())).queues.get(pool)
             return None if queue is None else queue.pop()
         role, first, least = pool[0], None, math.inf
+        urgent, soonest, ahead = None, _NOT_IN_A_HURRY, 0.0
         for account in self._accounts.values():
             queue = account.queues.get(pool)
-            if queue is not None and account.used[role] < least and queue.head() is not None:
-                first, least = queue, account.used[role]
-        return None if first is None else first.pop()
+            head = None if queue is None else queue.head()
+            if head is None:
+                continue
+            used = account.used[role]
+            if used < least:
+                first, least = queue, used
+            if head[0] < soonest:
+                urgent, soonest, ahead = queue, head[0], used
+        hurries = urgent is not None and ahead - least <= _AHEAD_S
+        queue = urgent if hurries else first
+        stage = None if queue is None else queue.pop()
+        if stage is not None:
+            self._charge(stage, estimates, hurries)
+        return stage
 
-    def charge(self, stage: Stage, estimates: Estimates) -> None:
-        """A stage starts. The only class there is has all: another one begins where it is."""
-        if len(self._accounts) == 1:
-            return
+    def _charge(self, stage: Stage, estimates: Estimates, hurries: bool) -> None:
         role, order = stage.pool[0], stage.job.request.order
         if role is Role.HOST and stage.position:
             return
@@ -111,7 +130,13 @@ class FairShares:
         account = self._accounts[name]
         cost = sum(of_stages.values()) / self._weights[name]
         account.used[role] = max(account.used[role], self._level[role] - _CREDIT * cost)
-        self._level[role] = max(self._level[role], account.used[role])
+        if hurries:
+            account.early[role] += cost
+        else:  # what it had early is no turn of its own: the others keep their credit
+            ahead = max(0.0, account.used[role] - self._level[role])
+            account.early[role] = min(account.early[role], ahead)
+            in_turn = account.used[role] - account.early[role]
+            self._level[role] = max(self._level[role], in_turn)
         account.used[role] += cost
 
     def settle(self, stage: Stage, seconds: float) -> None:

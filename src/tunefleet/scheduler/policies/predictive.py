@@ -38,11 +38,11 @@ class Predictive:
     started round reaches the device.
 
     Owners, and the priorities of each, get shares of the device time (`FairShares`); due times
-    order the stages below one of them. Within its share, a job whose deadline is at risk goes
-    before all others until the deadline has passed: earliest deadline first, of one job the longest
-    lane first. Its lanes look ahead at once instead of waiting for an idle host. The due time of a
-    waiting stage never changes while those of others move on with the clock, so only an endless
-    stream of deadlines can starve it.
+    order the stages below one of them. A job whose deadline is at risk goes before all others until
+    the deadline has passed: earliest deadline first, of one job the longest lane first; its owner
+    gives back what that takes from others. Its lanes look ahead at once instead of waiting for an
+    idle host. The due time of a waiting stage never changes while those of others move on with the
+    clock, so only an endless stream of deadlines of its own owner can starve it.
     """
 
     name = PREDICTIVE
@@ -84,7 +84,7 @@ class Predictive:
         self, deadline: float, job: JobRecord, load: JobLoad, lane_s: float = 0.0
     ) -> float:
         """The time from which a job must hurry to meet its deadline."""
-        alone_s = load.alone_s(self._counts(job), self._shares.share(job.request))
+        alone_s = load.alone_s(self._counts(job))
         return deadline - _SLACK * max(alone_s, lane_s)
 
     def _hurry(self, stage: Stage) -> None:
@@ -109,10 +109,7 @@ class Predictive:
         while (head := tight.head()) is not None and head[0] <= now:
             tight.pop()
             self._hurry(head[1])
-        stage = self._shares.pop(pool)
-        if stage is not None:
-            self._shares.charge(stage, self._view.estimates)
-        return stage
+        return self._shares.take(pool, self._view.estimates)
 
     def hurries(self, job: JobRecord, now: float) -> bool:
         deadline = job.request.deadline
