@@ -136,12 +136,13 @@ def test_a_network_is_placed_as_it_is_here(
 
 
 def shape_of(value: Any) -> Any:
-    """The names and the types of a JSON value; figures differ from one measurement to the next."""
+    """The names and the types of a JSON value. Figures differ from one measurement to the next, and
+    what an earlier search of the same user left is missing elsewhere."""
     if isinstance(value, dict):
         return {key: shape_of(each) for key, each in value.items() if key not in FIGURES}
     if isinstance(value, list):
         return [shape_of(each) for each in value]
-    return type(value).__name__
+    return "figure" if value is None or isinstance(value, int | float) else type(value).__name__
 
 
 #: What is there or not by what was measured.
