@@ -146,6 +146,18 @@ def test_an_owner_of_deadlines_alone_does_not_starve_another() -> None:
     assert found.finished_at["plain"] < 0.6 * found.makespan_s
 
 
+def test_an_owner_of_one_deadline_after_another_does_not_starve_another() -> None:
+    """Between two of them the owner has no job."""
+    lanes = "abcdefgh"
+    due = [
+        replace(job(f"due{n}", {f"due{n}{lane}": 4 for lane in lanes}, user="due",
+                    deadline=1750.0 * n + 2000), at=1750.0 * n)
+        for n in range(12)
+    ]  # fmt: skip
+    found = run("predictive", [host(), device()], [*due, job("plain", {"p": 60}, user="plain")])
+    assert found.finished_at["plain"] < 0.6 * found.makespan_s
+
+
 def test_what_a_deadline_takes_from_another_owner_is_given_back() -> None:
     lanes = "abcdefgh"
     due = [job(f"due{n}", {f"due{n}{lane}": 20 for lane in lanes}, user="due", deadline=1000.0 * n)

@@ -56,8 +56,11 @@ class FairShares:
         self._whole = 0.0
         #: What the last class that was served had used.
         self._level = dict.fromkeys(Role, 0.0)
-        #: By job, the seconds that were charged for device stages which have not ended.
-        self._charged: dict[str, dict[tuple[Role, str, int, WorkKind], float]] = {}
+        #: By job, the seconds that were charged for device stages which have not ended, and whether
+        #: they were in a hurry.
+        self._charged: dict[str, dict[tuple[Role, str, int, WorkKind], tuple[float, bool]]] = {}
+        #: What classes without jobs had used that were ahead of the others as they left.
+        self._left: dict[Class, dict[Role, float]] = {}
 
     @staticmethod
     def class_of(request: JobRequest) -> Class:
@@ -78,8 +81,17 @@ class FairShares:
         self._jobs[name] -= 1
         if not self._jobs[name]:
             del self._jobs[name]
-            self._accounts.pop(name, None)
+            self._part(name)
         self._weigh()
+
+    def _part(self, name: Class) -> None:
+        """A class has no job left. Where it is ahead, it still is when it comes again, as long as
+        there is another one."""
+        account = self._accounts.pop(name, None)
+        if account is not None and any(account.early.values()):
+            self._left[name] = account.used
+        ahead = {n: u for n, u in self._left.items() if any(u[r] > self._level[r] for r in Role)}
+        self._left = ahead if self._accounts else {}
 
     def push(self, stage: Stage, key: Any) -> None:
         account = self._of_job.get(stage.job)
@@ -121,14 +133,14 @@ class FairShares:
             return
         job_id, task_id, iteration = stage.job.job_id, stage.lane.task_id, stage.key.iteration
         of_stages = {
-            (role, task_id, iteration, kind): estimates.seconds(job_id, task_id, kind)
+            (role, task_id, iteration, kind): (estimates.seconds(job_id, task_id, kind), hurries)
             for kind in ([stage.kind] if role is Role.DEVICE else order)
             if ROLE_OF[kind] is Role.DEVICE
         }
         self._charged.setdefault(job_id, {}).update(of_stages)
         name = self.class_of(stage.job.request)
         account = self._accounts[name]
-        cost = sum(of_stages.values()) / self._weights[name]
+        cost = sum(seconds for seconds, _ in of_stages.values()) / self._weights[name]
         account.used[role] = max(account.used[role], self._level[role] - _CREDIT * cost)
         if hurries:
             account.early[role] += cost
@@ -148,18 +160,24 @@ class FairShares:
         weight = self._weights[self.class_of(stage.job.request)]
         for role in Role:
             key = (role, stage.lane.task_id, stage.key.iteration, stage.kind)
-            charged_s = charged.pop(key, None)
-            if charged_s is not None:
+            charge = charged.pop(key, None)
+            if charge is not None:
+                charged_s, hurried = charge
                 account.used[role] += (seconds - charged_s) / weight
+                account.early[role] += hurried * (seconds - charged_s) / weight
 
     def _account_of(self, name: Class) -> _Account:
-        """A class that comes is behind as far as the last one; `charge` bounds it."""
+        """A class that comes is behind as far as the last one, which `_charge` bounds, unless it
+        was ahead when it left."""
         account = self._accounts.get(name)
         if account is not None:
             return account
         others = self._accounts.values()
         least = {r: min((o.used[r] for o in others), default=self._level[r]) for r in Role}
         account = self._accounts[name] = _Account(used=least)
+        for role, used in self._left.pop(name, {}).items():
+            account.used[role] = max(used, least[role])
+            account.early[role] = account.used[role] - least[role]
         return account
 
     def _weigh(self) -> None:
