@@ -81,7 +81,7 @@ def _rest(connection: socket.socket) -> bytes:
 
 @dataclass(frozen=True)
 class HostileRequest:
-    """`ask` gives the answer that counts. `slow`: it takes a minute, and is asked beside others."""
+    """`ask` returns the response to check. `slow`: takes a minute and runs concurrently."""
 
     name: str
     ask: Callable[[Attacker], httpx.Response]

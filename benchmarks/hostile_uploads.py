@@ -252,7 +252,7 @@ def asked_for(request: HostileRequest, attacker: Attacker) -> Row:
 
 
 class Beside:
-    """A request that is asked beside others."""
+    """A request sent concurrently with others."""
 
     def __init__(self, request: HostileRequest, attacker: Attacker) -> None:
         self._rows: list[Row] = []

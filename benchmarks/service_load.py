@@ -194,7 +194,7 @@ class Timed:
 
 
 class Watchers:
-    """A process of its own, whose clients each follow a job and tell what they saw."""
+    """A separate process whose clients each follow one job and report the events they received."""
 
     def __init__(self, url: str) -> None:
         self._process = subprocess.Popen(

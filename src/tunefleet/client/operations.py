@@ -10,6 +10,7 @@ from tunefleet.client import calls
 from tunefleet.client.calls import Call, Calls
 from tunefleet.errors import InputError
 from tunefleet.report.result import read_evaluation
+from tunefleet.runs.calling import output_paths
 from tunefleet.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -41,20 +42,19 @@ def call_artifact(
     view = yield from _ended(calls.submit_named(asked))
     value = calls.value_of_job(view)
     outputs = value["outputs"]
-    for number, output in enumerate(outputs):
+    places = output_paths(out, len(outputs)) if out is not None else [None] * len(outputs)
+    for place, output in zip(places, outputs, strict=True):
         name, output["path"] = output["path"], None
-        if out is None:
+        if place is None:
             continue
-        several = len(outputs) > 1
-        file = out.with_name(f"{out.stem}-{number}{out.suffix}") if several else out
         answer = yield Call("GET", f"/v1/jobs/{view['id']}/outputs/{name}")
         try:
-            file.write_bytes(answer.content)
+            place.write_bytes(answer.content)
         except OSError as error:
             raise InputError(
-                f"cannot write {file}: {error.strerror}", cure="choose another --output"
+                f"cannot write {place}: {error.strerror}", cure="choose another --output"
             ) from error
-        output["path"] = str(file)
+        output["path"] = str(place)
     return value
 
 

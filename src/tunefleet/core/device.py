@@ -21,6 +21,8 @@ _MOST_PORT = 65535
 
 #: The device name of this machine's own processor.
 LOCAL = "local"
+#: What fleets call it as a resource.
+PROCESSOR = "device"
 
 
 class DeviceKind(StrEnum):

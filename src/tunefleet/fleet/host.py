@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from tunefleet.compiler.toolchain import toolchain_identity
+from tunefleet.core.device import PROCESSOR
 from tunefleet.core.events import Event
 from tunefleet.core.home import Home
 from tunefleet.core.hosts import GivenWork, HostIdentity
@@ -151,7 +152,7 @@ def run_host(
         }
         if measures:
             kind = device_identity(cores=layout.device_cores).hardware
-            measuring = Offer("device", Role.DEVICE, kind)
+            measuring = Offer(PROCESSOR, Role.DEVICE, kind)
             executors[measuring.name] = executor(measuring, layout.device_units, machine.device)
         begun()
         host.run(executors)

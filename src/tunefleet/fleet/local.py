@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tunefleet.artifacts.blobs import Blobs
 from tunefleet.compiler.toolchain import toolchain_identity
-from tunefleet.core.device import THIS_MACHINE, DeviceSlot, RegisteredDevice
+from tunefleet.core.device import PROCESSOR, THIS_MACHINE, DeviceSlot, RegisteredDevice
 from tunefleet.core.home import Home
 from tunefleet.core.job import shared_kind
 from tunefleet.core.layout import MachineLayout
@@ -184,8 +184,8 @@ class LocalFleet:
 
     def _measuring(self, shell: Shell, kind: str) -> Iterator[Executor]:
         if kind == self._here:
-            units = device_units("device", THIS_MACHINE, self._layout)
-            device = Resource("device", Role.DEVICE, kind, units, also=at_home(kind))
+            units = device_units(PROCESSOR, THIS_MACHINE, self._layout)
+            device = Resource(PROCESSOR, Role.DEVICE, kind, units, also=at_home(kind))
             yield self._executor(shell, device, (self.machine.device,))
         for slot in self.slots(kind):
             if slot.name not in self._senders:

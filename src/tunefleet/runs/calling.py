@@ -75,13 +75,10 @@ def call_artifact(
 
 
 def save_outputs(outputs: Sequence[Any], path: Path) -> list[str]:
-    """Write outputs as `.npy` files: one at `path`, several beside it under numbered names. Raises
-    InputError."""
+    """Write outputs as `.npy` files at their `output_paths`. Raises InputError."""
     import numpy as np
 
-    paths = [path]
-    if len(outputs) > 1:
-        paths = [path.with_name(f"{path.stem}-{i}{path.suffix}") for i in range(len(outputs))]
+    paths = output_paths(path, len(outputs))
     try:
         for array, place in zip(outputs, paths, strict=True):
             with place.open("wb") as file:
@@ -91,6 +88,13 @@ def save_outputs(outputs: Sequence[Any], path: Path) -> list[str]:
             f"cannot write {path}: {error.strerror}", cure="choose another --output"
         ) from error
     return [str(p) for p in paths]
+
+
+def output_paths(path: Path, count: int) -> list[Path]:
+    """Where so many outputs go: one to `path`, several beside it under numbered names."""
+    if count == 1:
+        return [path]
+    return [path.with_name(f"{path.stem}-{number}{path.suffix}") for number in range(count)]
 
 
 def read_array(path: Path) -> Array:

@@ -87,9 +87,7 @@ def place(
 
 
 def placing_spec(source: NetworkSource, contexts: Mapping[str, BenchmarkContext]) -> JobSpec:
-    """The job that places a network on devices. Raises InputError for what it cannot be divided
-    over."""
-    check_division(contexts)
+    """The job that places a network on devices that `check_division` let pass."""
     divided = tuple(
         PlacedOn(name, each.target_text, each.threads, each.device_key)
         for name, each in contexts.items()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tunefleet.core.device import LOCAL
+from tunefleet.core.device import LOCAL, PROCESSOR
 from tunefleet.core.events import Event, ResourceBack, ResourceQuarantined, StageCommitted
 from tunefleet.core.stage import StageKind
 from tunefleet.store import KeptEvent, Store
@@ -17,8 +17,6 @@ _KINDS: Sequence[type[Event]] = (ResourceQuarantined, ResourceBack, StageCommitt
 _PAGE, _FIRST = 1000, 20_000
 #: Each job that runs keeps the same quarantine, within so many seconds.
 _SAME_S = 1.0
-#: What fleets call the processor of this machine.
-_PROCESSOR = "device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class DeviceConditions:
         """That of a device of the home, of its last used place where it has several."""
         with self._lock:
             self._read()
-            name = _PROCESSOR if device == LOCAL else device
+            name = PROCESSOR if device == LOCAL else device
             places = [
                 condition
                 for resource, condition in self._by_resource.items()

@@ -41,10 +41,14 @@ from tunefleet.store.schema import (
 )
 
 
+def sharing_with(tenant: Any) -> Select[str]:
+    """The owners that share their records with a tenant."""
+    return select(shares.c.owner).where(shares.c.reader.in_([tenant, EVERYONE]))
+
+
 def seen_by(owner: ColumnElement[str], tenant: Any) -> ColumnElement[bool]:
     """Whether records of an owner are a tenant's, or were shared with it."""
-    shared = select(shares.c.owner).where(shares.c.reader.in_([tenant, EVERYONE]))
-    return or_(owner == tenant, owner.in_(shared))
+    return or_(owner == tenant, owner.in_(sharing_with(tenant)))
 
 
 def reject(

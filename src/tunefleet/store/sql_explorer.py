@@ -24,7 +24,6 @@ from sqlalchemy import (
 )
 
 from tunefleet.store import rules
-from tunefleet.store._accounts import EVERYONE
 from tunefleet.store._explorer import (
     ListedRecord,
     RecordColumn,
@@ -32,7 +31,8 @@ from tunefleet.store._explorer import (
     RecordOrder,
     RecordPlace,
 )
-from tunefleet.store.schema import origins, shares, stages, tasks, trials
+from tunefleet.store.reuse import sharing_with
+from tunefleet.store.schema import origins, stages, tasks, trials
 from tunefleet.store.sql_learnings import SqlLearnings
 
 #: Places of the whole order that are looked at: first for each record that is asked for, then at
@@ -61,8 +61,7 @@ class SqlExplorer(SqlLearnings):
     ) -> list[ListedRecord]:
         rules.check_limit(limit)
         with self._database.reading() as connection:
-            shared = select(shares.c.owner).where(shares.c.reader.in_([tenant, EVERYONE]))
-            owners = [tenant, *connection.scalars(shared)]
+            owners = [tenant, *connection.scalars(sharing_with(tenant))]
             # The sign keeps SQLite from reading all origins in the order of an index.
             matching = [literal_column("+origins.tenant").in_(owners), *_conditions(chosen)]
             if order.column in _TEXTS:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
-from sqlalchemy import insert, or_, select
+from sqlalchemy import Select, insert, select
 
 from tunefleet.store import rules
-from tunefleet.store._accounts import EVERYONE
 from tunefleet.store._learnings import Learning
 from tunefleet.store.codec import learning_of
 from tunefleet.store.database import Database
-from tunefleet.store.schema import learned_jobs, learnings, shares
+from tunefleet.store.reuse import sharing_with
+from tunefleet.store.schema import learned_jobs, learnings
 
 
 class SqlLearnings:
@@ -21,11 +23,16 @@ class SqlLearnings:
 
     def add_learning(self, learning: Learning) -> None:
         row = {"tenant": learning.tenant, "value": msgspec.to_builtins(learning)}
-        of_jobs = [{"tenant": learning.tenant, "job_id": job_id} for job_id in learning.jobs]
         with self._database.writing() as connection:
             connection.execute(insert(learnings).values(row))
+            known = set(connection.scalars(_learned(learning.tenant, learning.jobs)))
+            of_jobs = [
+                {"tenant": learning.tenant, "job_id": job_id}
+                for job_id in dict.fromkeys(learning.jobs)
+                if job_id not in known
+            ]
             if of_jobs:
-                connection.execute(insert(learned_jobs).prefix_with("OR IGNORE"), of_jobs)
+                connection.execute(insert(learned_jobs), of_jobs)
 
     def learnings(self, tenant: str, limit: int) -> list[Learning]:
         rules.check_limit(limit)
@@ -39,15 +46,15 @@ class SqlLearnings:
             return [learning_of(value) for value in connection.scalars(query)]
 
     def learned(self, tenant: str, job_ids: tuple[str, ...]) -> set[str]:
-        query = select(learned_jobs.c.job_id).where(
-            learned_jobs.c.tenant == tenant, learned_jobs.c.job_id.in_(job_ids)
-        )
         with self._database.reading() as connection:
-            return set(connection.scalars(query))
+            return set(connection.scalars(_learned(tenant, job_ids)))
 
     def owners(self, tenant: str) -> set[str]:
-        query = select(shares.c.owner).where(
-            or_(shares.c.reader == tenant, shares.c.reader == EVERYONE)
-        )
         with self._database.reading() as connection:
-            return {tenant, *connection.scalars(query)}
+            return {tenant, *connection.scalars(sharing_with(tenant))}
+
+
+def _learned(tenant: str, job_ids: Sequence[str]) -> Select[str]:
+    return select(learned_jobs.c.job_id).where(
+        learned_jobs.c.tenant == tenant, learned_jobs.c.job_id.in_(job_ids)
+    )
