@@ -68,11 +68,11 @@ def _torchvision(name: str, size: int = 224) -> Example:
     return _example(torchvision.models.get_model(name), torch.randn(1, 3, size, size))
 
 
-def _timm(name: str, size: int = 224) -> Example:
+def _timm(name: str, size: int = 224, **options: Any) -> Example:
     load()
     import timm
 
-    return _example(timm.create_model(name), torch.randn(1, 3, size, size))
+    return _example(timm.create_model(name, **options), torch.randn(1, 3, size, size))
 
 
 def _ids(config: Any, length: int) -> Tensor:
@@ -115,6 +115,28 @@ def _llama() -> Example:
         num_key_value_heads=16, vocab_size=128,
     )  # fmt: skip
     return _example(_FromEmbeddings(LlamaModel(config)), torch.randn(1, 64, 1024))
+
+
+def _qwen() -> Example:
+    """Two decoder layers of Qwen3-0.6B's sizes, 96 tokens."""
+    load()
+    from transformers import Qwen3Config, Qwen3Model
+
+    config = Qwen3Config(
+        hidden_size=1024, intermediate_size=3072, num_hidden_layers=2, num_attention_heads=16,
+        num_key_value_heads=8, head_dim=128, vocab_size=128,
+    )  # fmt: skip
+    return _example(_FromEmbeddings(Qwen3Model(config)), torch.randn(1, 96, 1024))
+
+
+def _super_resolution(width: int = 48, size: int = 160, scale: int = 2) -> nn.Sequential:
+    """Five convolutions of 3x3 and a pixel shuffle (after Shi et al. 2016,
+    https://arxiv.org/abs/1609.05158)."""
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1), nn.ReLU()]
+    for _ in range(5):
+        layers += [nn.Conv2d(width, width, 3, padding=1), nn.ReLU()]
+    layers += [nn.Conv2d(width, 3 * scale * scale, 3, padding=1), nn.PixelShuffle(scale)]
+    return nn.Sequential(*layers)
 
 
 class _Heads(nn.Module):
@@ -222,6 +244,13 @@ NETWORKS: dict[str, Callable[[], Example]] = {
     "crnn": lambda: _example(_Crnn(), torch.randn(1, 1, 32, 160)),
     "speech_lstm": lambda: _example(_Speech(), torch.randn(1, 1, 200, 80)),
     "unet": lambda: _example(_UNet(), torch.randn(1, 3, 128, 128)),
+    # With sizes that divide into few tiles.
+    "super_resolution": lambda: _example(_super_resolution(), torch.randn(1, 3, 160, 160)),
+    "mobilenetv4": lambda: _timm("mobilenetv4_conv_medium"),
+    "dinov2_small": lambda: _timm("vit_small_patch14_reg4_dinov2", img_size=224),
+    "regnety_008": lambda: _timm("regnety_008"),
+    "efficientvit_b1": lambda: _timm("efficientvit_b1"),
+    "qwen3": _qwen,
 }
 
 

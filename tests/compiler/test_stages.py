@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tunefleet.core.forms import tile_height
 from tunefleet.core.settings import MeasureSettings, SearchSettings
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Candidate, Failure, FailureKind, Measurement
@@ -100,8 +101,11 @@ def test_scores_come_best_first_and_features_come_along(conv_task: Any, target: 
     found = selected(
         request(conv_task, target, settings=settings), Guide(LONG_INNER, None)
     ).candidates
-    scores = [c.score for c in found]
-    assert scores == sorted(scores, reverse=True)
+    # Programs of a form that is not measured yet come first.
+    for tiled in (False, True):
+        scores = [c.score for c in found if bool(tile_height(c.trace)) == tiled]
+        assert scores
+        assert scores == sorted(scores, reverse=True)
     assert all(is_of_schema(c.features) for c in found)
 
 

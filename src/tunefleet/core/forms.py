@@ -7,6 +7,15 @@ import re
 #: A block that only the Winograd form of a program has; its schedules contain this name.
 WINOGRAD_BLOCK = "winograd_products"
 
+#: Between the name of a product and the height of the register tiles that its rows are divided
+#: into, in the name of its block.
+_TILED = "_in_tiles_of_"
+_HEIGHT = re.compile(rf'{_TILED}(\d+)"')
+
+#: The annotation of a product's block with its register tile, rows and columns: what a cost model
+#: sees of it.
+REGISTER_TILE = "tunefleet.register_tile"
+
 #: Prefix of the names of tensor intrinsics in traces.
 INTRINSIC_PREFIX = "tunefleet."
 _TENSORIZE = re.compile(rf'\["Tensorize",\s*\[[^\]]*\],\s*\["{re.escape(INTRINSIC_PREFIX)}([^"]+)"')
@@ -15,7 +24,24 @@ _TENSORIZE = re.compile(rf'\["Tensorize",\s*\[[^\]]*\],\s*\["{re.escape(INTRINSI
 def is_winograd(trace: str) -> bool:
     """Whether a trace schedules the Winograd form, which needs fewer multiplications than the
     task's FLOPs count."""
-    return f'"{WINOGRAD_BLOCK}"' in trace
+    return f'"{WINOGRAD_BLOCK}' in trace
+
+
+def tiled_block(product: str, height: int) -> str:
+    """The name of the block of a product whose rows are in register tiles."""
+    return f"{product}{_TILED}{height}"
+
+
+def tile_height(trace: str) -> int:
+    """The height in rows of the register tile of a trace with padded rows; 0 for other traces."""
+    match = _HEIGHT.search(trace)
+    return int(match.group(1)) if match else 0
+
+
+def form_number(trace: str) -> int:
+    """The kind of form that a trace schedules: 0 for the task's own program, 1 for Winograd's, 2
+    more for either with padded rows."""
+    return 2 * bool(tile_height(trace)) + is_winograd(trace)
 
 
 def has_peak_of_floats(trace: str) -> bool:

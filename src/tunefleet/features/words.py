@@ -23,6 +23,8 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
+from tunefleet.core.forms import REGISTER_TILE
+
 #: Kinds of words, in the order of the one-hot columns.
 KINDS = (
     "spatial", "reduction", "split", "follow", "unroll", "location", "compute_at", "reorder",
@@ -253,6 +255,9 @@ def _word(
         return Word("compute_at", numbers=(1.0 + levels.get(str(value[1][1]), -1),))
     if kind == "Tensorize":
         return Word(_INSTRUCTIONS[kind], numbers=_of_intrinsic(str(value[2][0])))
+    if kind == "Annotate" and value[2] == [REGISTER_TILE]:
+        # Its sizes are constants of the program, not choices.
+        return Word("other", numbers=tuple(numbers_in([value[2], value[1][1:]]))[:NUMBERS])
     if kind in _INSTRUCTIONS:
         plain = [v for v in value[1] if not isinstance(v, str) or '"' in v]
         return Word(_INSTRUCTIONS[kind], numbers=tuple(numbers_in([plain, value[2]]))[:NUMBERS])

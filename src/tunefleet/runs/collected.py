@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.core.forms import intrinsic_of, is_winograd
+from tunefleet.core.forms import form_number, intrinsic_of, tile_height
 from tunefleet.core.job import Job, JobState
 from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Failure, FailureKind
@@ -82,7 +82,7 @@ def batches_of(store: Store, jobs: Iterable[Job]) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterator[Any]:
-    from tunefleet.compiler.graph.forms import forms
+    from tunefleet.compiler.space.padded_rows import form_of
     from tunefleet.compiler.toolchain.host import target_json
     from tunefleet.compiler.toolchain.programs import database_entry, load_program
     from tunefleet.dataset.codecs.metaschedule import steps_of
@@ -91,8 +91,8 @@ def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterat
     trials = store.records.trials(job.job_id, task.task_id)
     if not trials:
         return
-    # Winograd's form of a convolution is a workload of its own there.
-    entries = [database_entry(form) for form in forms(load_program(task.program))]
+    # There each form of a task is a workload of its own.
+    entries: dict[tuple[int, int], Any] = {}
     target = json.dumps(target_json(job.spec.target), separators=(",", ":"), sort_keys=True)
     ended = {
         run.key.iteration: run.started_at + run.seconds
@@ -110,10 +110,14 @@ def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterat
         "toolchain": job.spec.toolchain.to_json(),
     }
     for number, trial in enumerate(trials, 1):
-        shash, definition, arguments = entries[is_winograd(trial.candidate.trace)]
+        trace = trial.candidate.trace
+        form = form_number(trace), tile_height(trace)
+        if form not in entries:
+            entries[form] = database_entry(form_of(load_program(task.program), trace))
+        shash, definition, arguments = entries[form]
         failure = trial.outcome if isinstance(trial.outcome, Failure) else None
         told = {"args_info": arguments} | known | _told(failure)
-        if intrinsic := intrinsic_of(trial.candidate.trace):
+        if intrinsic := intrinsic_of(trace):
             told["intrinsic"] = intrinsic
         yield Row(
             line=number,

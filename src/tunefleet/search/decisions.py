@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.core.forms import is_winograd
+from tunefleet.core.forms import form_number
 from tunefleet.core.ids import canonical_json
 from tunefleet.search.adapt import TransferSource, adapted, build_of
 from tunefleet.search.choices import Ints
@@ -28,7 +28,7 @@ class DecisionSpace:
     """
 
     sketches: tuple[Sketch, ...]
-    #: For each sketch the index of the task's form that it schedules (`forms.py`).
+    #: For each sketch the kind of the task's form that it schedules (`core.forms.form_number`).
     forms: NDArray[np.int64]
     #: The sketches' instructions as canonical JSON, and the structure that transfer sources share.
     _texts: tuple[str, ...]
@@ -38,7 +38,7 @@ class DecisionSpace:
     def of(cls, sketches: Sequence[Sketch]) -> DecisionSpace:
         """The space of some sketches, without their no-op instructions."""
         texts = tuple(canonical_json(sketch.instructions) for sketch in sketches)
-        forms = np.array([is_winograd(text) for text in texts], dtype=np.int64)
+        forms = np.array([form_number(text) for text in texts], dtype=np.int64)
         builds = tuple(build_of(sketch.instructions) for sketch in sketches)
         return cls(tuple(sketches), forms, texts, builds)
 

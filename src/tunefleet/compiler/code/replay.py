@@ -15,8 +15,8 @@ import tvm_ffi
 from tunefleet.compiler.code.brackets import bracketed
 from tunefleet.compiler.code.fetching import fitting, synchronous_where_apart
 from tunefleet.compiler.code.unrolling import keep_rolled, leave_to_nvcc
-from tunefleet.compiler.graph.forms import form_of
 from tunefleet.compiler.space.intrinsics import make_all_known
+from tunefleet.compiler.space.padded_rows import form_of
 from tunefleet.compiler.space.spaces import postprocessors
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import POSTPROCESSED, load_program, trace_text

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from tunefleet.compiler.code.loop_nests import statements_of
 from tunefleet.compiler.code.replay import replay
-from tunefleet.compiler.graph.forms import forms
 from tunefleet.compiler.nests.deriving import Derived
 from tunefleet.compiler.nests.reading import template_of
 from tunefleet.compiler.space.opening import task_space
+from tunefleet.compiler.space.padded_rows import form_of
 from tunefleet.compiler.toolchain.programs import load_program
+from tunefleet.core.ids import canonical_json
 from tunefleet.core.target import Target
 from tunefleet.errors import raise_mistake
 from tunefleet.features.behaviours import Statement, encode
@@ -81,7 +82,7 @@ class TaskBehaviours:
         """The derivation for sketch `number`."""
         if number not in self._derived:
             sketch = self._space.sketches[number]
-            form = forms(load_program(self.program))[self._space.forms[number]]
+            form = form_of(load_program(self.program), canonical_json(sketch.instructions))
             self._derived[number] = Derived(
                 sketch,
                 partial(template_of, form, self.target, sketch),

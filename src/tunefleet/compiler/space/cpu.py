@@ -1,4 +1,5 @@
-"""The search space of CPUs: tensorised products, and MetaSchedule's multi-level tilings."""
+"""The search space of CPUs: tensorised products, float32 products in register tiles, and
+MetaSchedule's multi-level tilings."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Any
 
 from tunefleet.compiler.space.plain import plainly_scheduled
 from tunefleet.compiler.space.reductions import ChannelsInside
+from tunefleet.compiler.space.register_tiles import CpuRegisterTiles
 from tunefleet.compiler.space.sketching import open_sketch
 from tunefleet.compiler.space.tensorised import CpuTensorised
 from tunefleet.compiler.toolchain import load_tvm
@@ -77,7 +79,7 @@ class CpuTilings:
 
 
 class CpuSpace:
-    families = (CpuTensorised(), CpuTilings())
+    families = (CpuTensorised(), CpuRegisterTiles(), CpuTilings())
 
     def plainly_scheduled(self, module: Any, target: Target) -> Any:
         return plainly_scheduled(module)

@@ -47,8 +47,9 @@ def prepared(
     return finish
 
 
-def sampled(schedule: Any, loop: Any, parts: int) -> list[Any]:
-    factors = schedule.sample_perfect_tile(loop, n=parts, max_innermost_factor=UNROLLED_CALLS)
+def sampled(schedule: Any, loop: Any, parts: int, innermost: int = UNROLLED_CALLS) -> list[Any]:
+    """The parts of a loop, as the search divides it; the last has at most `innermost` steps."""
+    factors = schedule.sample_perfect_tile(loop, n=parts, max_innermost_factor=innermost)
     return list(schedule.split(loop, factors))
 
 

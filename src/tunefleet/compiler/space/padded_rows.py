@@ -1,0 +1,310 @@
+"""A product whose rows are one axis, padded to a multiple of a register tile's height.
+
+The 261 rows of a vision transformer or the 49 pixels of a small image divide into no good register
+tile. Here all rows of a product (the pixels of a convolution too) become one axis, rounded up to a
+multiple of the height. Rows past the last repeat the last one's data: their addresses are constant
+in the loop over the depth, so it has no branch. What follows the product does not read them.
+
+The program is derived from the task's own, so it is not stored; a trace names the height in the
+product's block (`core.forms.tile_height`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tvm_ffi
+
+from tunefleet.compiler.graph.forms import form_of as stored_form
+from tunefleet.compiler.space.products import Product, product_of
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.programs import SPATIAL
+from tunefleet.core.forms import WINOGRAD_BLOCK, tile_height, tiled_block
+from tunefleet.errors import ForeignError
+
+tvm = load_tvm()
+tirx = tvm.tirx
+
+
+def form_of(module: Any, trace: str) -> Any:
+    """The program that a trace schedules, as a module whose only function is `main`.
+
+    Raises IndexError or ForeignError where the task has no such form."""
+    height = tile_height(trace)
+    stored = stored_form(module, trace)
+    if not height:
+        return stored
+    padded = with_padded_rows(stored, height)
+    if padded is None:
+        raise ForeignError(f"the task has no product with rows in tiles of {height}")
+    return padded
+
+
+def tiled_product(module: Any) -> Product | None:
+    """The float32 product of a module with the single function `main`, if its rows can be tiled."""
+    function = module["main"]
+    schedule = tvm.s_tir.Schedule(module, debug_mask="none")
+    product = product_of(function, schedule)
+    if product is None or {product.data, product.weight, product.accumulator} != {"float32"}:
+        return None
+    if len(schedule.get_output_blocks("root")) != 1 or not own_rows(product):
+        return None
+    root = function.body.block.body
+    if not all(map(_is_plain, getattr(root, "seq", [root]))):
+        return None
+    if product.block == WINOGRAD_BLOCK:
+        # Its transforms have schedules of their own.
+        return None
+    return product
+
+
+def own_rows(product: Product) -> tuple[int, ...]:
+    """The row iterators that do not index the weights: those that tiles may divide."""
+    return tuple(number for number in product.rows if number not in product.weight_axes)
+
+
+def with_padded_rows(module: Any, height: int) -> Any | None:
+    """The module with its product's rows as one axis, a multiple of `height`; None without such a
+    product."""
+    product = tiled_product(module)
+    if product is None:
+        return None
+    function = module["main"]
+    root = function.body.block
+    statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    place, realize = next(
+        (number, found)
+        for number, statement in enumerate(statements)
+        if (found := _realized(statement)) and str(found.block.name_hint) == product.block
+    )
+    padded = _Padded(product, realize.block, height)
+    after = statements[place + 1 :]
+    if any(parameter.same_as(padded.result) for parameter in function.params):
+        after = [padded.copy()]
+    made = [padded.nest(), *(padded.following(each, function.params) for each in after)]
+    allocated = [b for b in root.alloc_buffers if not padded.replaces(b)] + padded.buffers
+    statements[place:] = made
+    block = tvm.s_tir.SBlock(
+        root.iter_vars, root.reads, root.writes, root.name_hint, tirx.SeqStmt(statements),
+        root.init, allocated, root.match_buffers, root.annotations,
+    )  # fmt: skip
+    body = tvm.s_tir.SBlockRealize([], function.body.predicate, block)
+    return tvm.IRModule({"main": function.with_body(body)})
+
+
+def _realized(statement: Any) -> Any:
+    """The block inside a nest of loops; None if there is more than one."""
+    while isinstance(statement, tirx.For):
+        statement = statement.body
+    return statement if isinstance(statement, tvm.s_tir.SBlockRealize) else None
+
+
+def _is_plain(statement: Any) -> bool:
+    """Whether a statement is one block that stores one element, and is scheduled by no rule."""
+    realize = _realized(statement)
+    if realize is None or realize.block.annotations:
+        return False
+    return isinstance(realize.block.body, tirx.BufferStore)
+
+
+class _Padded:
+    """The block of a product with other iterators: axes of the weights, all own rows as one, the
+    column, the sums and the depth. What follows it in the same order has one axis of rows too."""
+
+    def __init__(self, product: Product, block: Any, height: int) -> None:
+        self._product = product
+        self._block = block
+        self._own = own_rows(product)
+        self._shared = tuple(number for number in product.rows if number not in self._own)
+        self._count = math.prod(product.extents[number] for number in self._own)
+        self._name = tiled_block(product.block, height)
+        self.result = block.body.buffer
+        rows = -(-self._count // height) * height
+        self._sums = self._buffer(self._name, rows)
+        variables = [v.var for v in block.iter_vars]
+        dimensions = [_place(variables, index) for index in block.body.indices]
+        #: Buffers, what takes their place, and the iterators that their dimensions are.
+        self._replaced = [(self.result, self._sums, dimensions)]
+
+    @property
+    def buffers(self) -> list[Any]:
+        """The buffers that take the place of others."""
+        return [new for _, new, _ in self._replaced]
+
+    def replaces(self, buffer: Any) -> bool:
+        return any(old.same_as(buffer) for old, _, _ in self._replaced)
+
+    def nest(self) -> Any:
+        """The loops of the product."""
+        product, index_type = self._product, self._product.index_type
+        row = tirx.Var("v_r", index_type)
+        numbers = [*self._shared, None, product.column, *product.sums, product.depth]
+        variables, kinds, extents = [], [], []
+        new: dict[int, Any] = {}
+        padded = int(self._sums.shape[len(self._shared)])
+        for number in numbers:
+            old = None if number is None else self._block.iter_vars[number]
+            variables.append(row if old is None else tirx.Var(str(old.var.name), index_type))
+            kinds.append(SPATIAL if old is None else int(old.iter_type))
+            extents.append(padded if number is None else product.extents[number])
+            if number is not None:
+                new[number] = variables[-1]
+        last = tirx.const(self._count - 1, index_type)
+        new |= self._split(row if padded == self._count else tirx.min(row, last))
+        by_old = [(v.var, new[number]) for number, v in enumerate(self._block.iter_vars)]
+        index = variables[: len(self._shared) + 2]
+        sums = self._sums
+        factors = _replaced(self._block.body.value.b, by_old)
+        body = tirx.BufferStore(sums, sums[tuple(index)] + factors, index)
+        init = tirx.BufferStore(sums, self._block.init.value, index)
+        reads = [_replaced(region, by_old) for region in self._block.reads
+                 if not region.source.same_as(self.result)]  # fmt: skip
+        return _nested(self._name, variables, kinds, extents, reads, body, init)
+
+    def copy(self) -> Any:
+        """The loops that copy the sums into the program's result."""
+        extents = [int(extent) for extent in self.result.shape]
+        index_type = self._product.index_type
+        index = [tirx.Var(f"v_{i}", index_type) for i in range(len(extents))]
+        # A copy of the result itself, until `following` replaces what it reads.
+        body = tirx.BufferStore(self.result, self.result[tuple(index)], index)
+        reads = [_element(self.result, index)]
+        return _nested("rows", index, [SPATIAL] * len(index), extents, reads, body, None)
+
+    def following(self, statement: Any, parameters: Sequence[Any]) -> Any:
+        """A statement after the product that reads the replaced buffers, with one axis of rows if
+        it has the product's."""
+        if self._is_alike(statement):
+            statement = self._joined(statement, parameters)
+
+        def load(node: Any) -> Any:
+            found = self._index(node.source, list(node.indices))
+            return node if found is None else found[0][tuple(found[1])]
+
+        def region(node: Any) -> Any:
+            found = self._index(node.source, [each.min for each in node.region])
+            return node if found is None else _element(*found)
+
+        rules = [(tvm.ir.TensorLoad, load), (tvm.ir.TensorRegion, region)]
+        realize = _realized(statement)
+        block = realize.block
+        reads = [tvm_ffi.structural_map(each, rules) for each in block.reads]
+        value = tvm_ffi.structural_map(block.body.value, rules)
+        body = tirx.BufferStore(block.body.buffer, value, block.body.indices)
+        kinds = [int(v.iter_type) for v in block.iter_vars]
+        extents = [int(v.dom.extent) for v in block.iter_vars]
+        variables = [v.var for v in block.iter_vars]
+        return _nested(str(block.name_hint), variables, kinds, extents, reads, body, block.init)
+
+    def _buffer(self, name: str, rows: int) -> Any:
+        extents = self._product.extents
+        shape = [*(extents[number] for number in self._shared), rows, extents[self._product.column]]
+        return tirx.decl_buffer(shape, "float32", name=name)
+
+    def _split(self, row: Any) -> dict[int, Any]:
+        """The own row iterators by their one axis."""
+        extents = self._product.extents
+        found = {number: tirx.const(0, self._product.index_type) for number in self._own}
+        stride = self._count
+        for number in (number for number in self._own if extents[number] > 1):
+            outermost = stride == self._count
+            stride //= extents[number]
+            value = row if stride == 1 else tirx.floordiv(row, stride)
+            found[number] = value if outermost else tirx.floormod(value, extents[number])
+        return found
+
+    def _index(self, buffer: Any, indices: Sequence[Any]) -> tuple[Any, list[Any]] | None:
+        """What takes a buffer's place, and its indices by the buffer's."""
+        match = next((each for each in self._replaced if each[0].same_as(buffer)), None)
+        if match is None:
+            return None
+        _, new, dimensions = match
+        by_number = dict(zip(dimensions, indices, strict=True))
+        row: Any = tirx.const(0, self._product.index_type)
+        for number in self._own:
+            row = row * self._product.extents[number] + by_number[number]
+        shared = [by_number[number] for number in self._shared]
+        analyzer = tvm.sym.Analyzer()
+        made = [*shared, row, by_number[self._product.column]]
+        return new, [analyzer.simplify(each) for each in made]
+
+    def _is_alike(self, statement: Any) -> bool:
+        """Whether a statement computes an element for each of the product's, in its order."""
+        block = _realized(statement).block
+        numbers = (*self._shared, *self._own, self._product.column)
+        extents = [int(v.dom.extent) for v in block.iter_vars]
+        kinds = {int(v.iter_type) for v in block.iter_vars}
+        return kinds == {SPATIAL} and extents == [self._product.extents[n] for n in numbers]
+
+    def _joined(self, statement: Any, parameters: Sequence[Any]) -> Any:
+        """An alike statement with the rows as one axis; its result too if it is no argument."""
+        block = _realized(statement).block
+        old = [v.var for v in block.iter_vars]
+        index_type, body = self._product.index_type, block.body
+        shared = [tirx.Var(str(each.name), index_type) for each in old[: len(self._shared)]]
+        row, column = tirx.Var("v_r", index_type), tirx.Var(str(old[-1].name), index_type)
+        by_old = list(zip(old, [*shared, *self._split(row).values(), column], strict=True))
+        in_order = [_place(old, index) for index in body.indices] == list(range(len(old)))
+        stored = _replaced(body, by_old)
+        if in_order and not any(each.same_as(body.buffer) for each in parameters):
+            buffer = self._buffer(str(body.buffer.name), self._count)
+            numbers = [*self._shared, *self._own, self._product.column]
+            self._replaced.append((body.buffer, buffer, numbers))
+            stored = tirx.BufferStore(buffer, stored.value, [*shared, row, column])
+        extents = self._product.extents
+        sizes = [*(extents[n] for n in self._shared), self._count, extents[self._product.column]]
+        reads = [_replaced(region, by_old) for region in block.reads]
+        variables = [*shared, row, column]
+        return _nested(
+            str(block.name_hint), variables, [SPATIAL] * len(sizes), sizes, reads, stored, None
+        )
+
+
+def _place(variables: Sequence[Any], index: Any) -> int:
+    """The number of the variable that an index is; -1 for another index."""
+    return next((n for n, variable in enumerate(variables) if index.same_as(variable)), -1)
+
+
+def _nested(
+    name: str,
+    variables: Sequence[Any],
+    kinds: Sequence[int],
+    extents: Sequence[int],
+    reads: Sequence[Any],
+    body: Any,
+    init: Any,
+) -> Any:
+    """A block inside loops over its iterators."""
+    iterators = [
+        tirx.IterVar(_range(extent, variable), variable, kind)
+        for variable, kind, extent in zip(variables, kinds, extents, strict=True)
+    ]
+    block = tvm.s_tir.SBlock(
+        iterators, reads, [_element(body.buffer, body.indices)], name, body, init
+    )
+    loops = [tirx.Var(f"i{number}", str(v.ty.dtype)) for number, v in enumerate(variables)]
+    nest: Any = tvm.s_tir.SBlockRealize(loops, True, block)
+    for loop, extent in zip(reversed(loops), reversed(extents), strict=True):
+        whole = _range(extent, loop)
+        nest = tirx.For(loop, whole.min, whole.extent, 0, nest)
+    return nest
+
+
+def _range(extent: int, variable: Any) -> Any:
+    dtype = str(variable.ty.dtype)
+    return tvm.ir.Range.from_min_extent(tirx.const(0, dtype), tirx.const(extent, dtype))
+
+
+def _element(buffer: Any, index: Sequence[Any]) -> Any:
+    return tirx.BufferRegion(buffer, [tvm.ir.Range.from_min_extent(each, 1) for each in index])
+
+
+def _replaced(node: Any, new: Sequence[tuple[Any, Any]]) -> Any:
+    """An expression or region with other variables."""
+
+    def variable(old: Any) -> Any:
+        return next((value for known, value in new if old.same_as(known)), old)
+
+    return tvm_ffi.structural_map(node, [(tirx.Var, variable)])

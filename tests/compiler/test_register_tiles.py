@@ -1,0 +1,150 @@
+"""Float32 products in register tiles: the sums are right, whatever the rows divide into."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tvm
+
+from tests.compiler.products import result_of, saved_program  # noqa: E402
+
+from tunefleet.compiler.nests.encoding import TaskBehaviours  # noqa: E402
+from tunefleet.compiler.space.opening import task_space  # noqa: E402
+from tunefleet.compiler.space.padded_rows import form_of  # noqa: E402
+from tunefleet.compiler.space.register_tiles import (  # noqa: E402
+    CpuRegisterTiles,
+    Registers,
+    tiles_of,
+)
+from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
+from tunefleet.compiler.toolchain.host import native_target  # noqa: E402
+from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
+from tunefleet.core.forms import tile_height  # noqa: E402
+from tunefleet.core.target import CpuTarget  # noqa: E402
+
+tvm = load_tvm()
+te, topi = tvm.te, tvm.topi
+
+AVX2, AVX512 = Registers(16, 8), Registers(32, 16)
+
+
+def matrix_product(rows, columns=32, depth=24):
+    a, b = te.placeholder((rows, depth), name="A"), te.placeholder((depth, columns), name="B")
+    k = te.reduce_axis((0, depth), "k")
+    return [
+        a,
+        b,
+        te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="product"),
+    ]
+
+
+def with_heads(rows, heads=2, size=16):
+    """A product whose result has its heads first, as in attention."""
+    a, b, product = matrix_product(rows, heads * size)
+    shape = (heads, rows, size)
+    return [a, b, te.compute(shape, lambda h, i, d: product[i, h * size + d] + 1.0, name="heads")]
+
+
+def batched(rows, columns=32, depth=8, batch=3):
+    a, b = te.placeholder((batch, rows, depth)), te.placeholder((batch, depth, columns))
+    k = te.reduce_axis((0, depth), "k")
+    product = te.compute(
+        (batch, rows, columns),
+        lambda n, i, j: te.sum(a[n, i, k] * b[n, k, j], axis=k),
+        name="product",
+    )
+    return [a, b, te.compute((batch, rows, columns), lambda *i: product[i] * 2.0, name="scaled")]
+
+
+def convolution(size, stride, window):
+    a = te.placeholder((1, size, size, 8), name="A")
+    b = te.placeholder((window, window, 8, 32), name="B")
+    sums = topi.nn.conv2d_nhwc(a, b, stride, window // 2, 1)
+    return [a, b, topi.nn.relu(sums)]
+
+
+def untiled(module):
+    """What the program computes without a schedule."""
+    return tvm.tirx.build(module, target="llvm")
+
+
+def traces_of(space, count, seed=0):
+    population = space.decisions.sample(16 * count, np.random.default_rng(seed))
+    family = CpuRegisterTiles()
+    return [t for t in space.decisions.traces(population) if family.made(t)][:count]
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        matrix_product(13),
+        matrix_product(49),
+        with_heads(13),
+        batched(7),
+        convolution(7, 1, 3),
+        convolution(9, 2, 3),
+        convolution(5, 1, 1),
+    ],
+    ids=["rows", "pixels", "heads", "batch", "window", "stride", "pointwise"],
+)
+def test_the_sums_are_those_of_the_task(outputs, tmp_path):
+    program, target = saved_program(outputs), native_target(1)
+    random = np.random.default_rng(0)
+    arrays = [
+        random.standard_normal([int(n) for n in tensor.shape]).astype("float32")
+        for tensor in outputs[:-1]
+    ]
+    expected = np.zeros([int(n) for n in outputs[-1].shape], "float32")
+    tensors = [tvm.runtime.tensor(each) for each in (*arrays, expected)]
+    untiled(load_program(program))["main"](*tensors)
+    traces = traces_of(task_space(program, target), 3)
+    assert len(traces) == 3
+    for trace in traces:
+        found = result_of(program, target, trace, arrays, tmp_path)
+        np.testing.assert_allclose(found, tensors[-1].numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_rows_are_padded_to_the_tiles_and_the_last_one_is_repeated():
+    program = saved_program(matrix_product(13))
+    (trace,) = traces_of(task_space(program, CpuTarget("znver3", 1)), 1)
+    padded = form_of(load_program(program), trace)
+    height = tile_height(trace)
+    assert height > 1
+    assert f"({-(-13 // height) * height}, 32)" in str(padded)
+    assert 13 % height == 0 or "T.min(v_r, 12)" in str(padded)
+
+
+def test_a_trace_fits_a_task_with_other_rows():
+    first, second = (
+        task_space(saved_program(matrix_product(rows)), CpuTarget("znver3", 1)).decisions
+        for rows in (60, 66)
+    )
+    trace = next(t for t in traces_of(task_space(saved_program(matrix_product(60)),
+                 CpuTarget("znver3", 1)), 8) if tile_height(t) == 6)  # fmt: skip
+    assert first.read(trace) is not None
+    adapted = second.adapt(trace)
+    assert len(adapted)
+    assert any(tile_height(t) for t in second.traces(adapted))
+
+
+@pytest.mark.parametrize("registers", [AVX2, AVX512])
+@pytest.mark.parametrize("rows", [49, 77, 197, 261, 1500])
+def test_tiles_fill_the_registers(registers, rows):
+    for tile in tiles_of(registers, rows, 384):
+        assert 8 <= tile.sums <= registers.count - 4
+        padded = -(-rows // tile.height) * tile.height
+        assert padded <= 1.08 * rows
+
+
+def test_without_vectors_of_columns_or_several_rows_there_are_no_tiles():
+    assert tiles_of(AVX2, 49, 12) == []
+    assert tiles_of(AVX2, 1, 64) == []
+
+
+def test_behaviours_are_known_without_building():
+    program, target = saved_program(matrix_product(49)), CpuTarget("znver3", 1)
+    space = task_space(program, target).decisions
+    population = space.sample(16, np.random.default_rng(0))
+    encoded = TaskBehaviours(program, target).encode(population, np.zeros(32, np.float32))
+    assert all(each is not None for each in encoded)
