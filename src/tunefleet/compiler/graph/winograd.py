@@ -32,6 +32,9 @@ _OUTPUT = [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, 
 #: Channels that a transform takes at once: a register of AVX-512.
 _VECTOR = 16
 
+#: Blocks of the two transforms.
+_INPUT_BLOCK, _OUTPUT_BLOCK = "winograd_input", "winograd_output"
+
 #: Names of the schedules of the two transforms, by which MetaSchedule finds them.
 _INPUT_RULE, _OUTPUT_RULE = "tunefleet_winograd_input", "tunefleet_winograd_output"
 
@@ -107,7 +110,7 @@ def convolution(data: Any, weight: Any, padding: Sequence[int]) -> Any:
     spread = te.compute(
         (_PRODUCTS, tiles, inputs),
         lambda p, t, c: _combined(_INPUT, p % _READ, lambda j: columns_of[t, p // _READ, j, c]),
-        name="winograd_input",
+        name=_INPUT_BLOCK,
         attrs={"schedule_rule": _INPUT_RULE},
     )
     k = te.reduce_axis((0, inputs), "k")
@@ -119,7 +122,7 @@ def convolution(data: Any, weight: Any, padding: Sequence[int]) -> Any:
     rows_of = te.compute(
         (tiles, _TILE, _READ, outputs),
         lambda t, y, f, o: _combined(_OUTPUT, y, lambda e: products[e * _READ + f, t, o]),
-        name="winograd_output",
+        name=_OUTPUT_BLOCK,
         attrs={"schedule_rule": _OUTPUT_RULE},
     )
     return te.compute(
@@ -155,10 +158,27 @@ def _combined(matrix: Sequence[Sequence[float]], row: Any, value: Any) -> Any:
 
 
 @tvm.register_global_func(f"s_tir.meta_schedule.cpu.{_INPUT_RULE}")  # type: ignore[untyped-decorator]
-def _schedule_input(schedule: Any, block: Any) -> list[Any]:
+def _input_rule(schedule: Any, block: Any) -> list[Any]:
+    _schedule_input(schedule, block, _VECTOR)
+    return [schedule]
+
+
+@tvm.register_global_func(f"s_tir.meta_schedule.cpu.{_OUTPUT_RULE}")  # type: ignore[untyped-decorator]
+def _output_rule(schedule: Any, block: Any) -> list[Any]:
+    _schedule_output(schedule, block, _VECTOR)
+    return [schedule]
+
+
+def schedule_transforms(schedule: Any, vector: int) -> None:
+    """Schedule both transforms of a program of this form, `vector` channels at a time."""
+    _schedule_input(schedule, schedule.get_sblock(_INPUT_BLOCK), vector)
+    _schedule_output(schedule, schedule.get_sblock(_OUTPUT_BLOCK), vector)
+
+
+def _schedule_input(schedule: Any, block: Any, vector: int) -> None:
     """A tile and a vector of channels at a time, both transforms in registers."""
     products, tile, channel = schedule.get_loops(block)
-    outer, inner = schedule.split(channel, [None, _VECTOR])
+    outer, inner = schedule.split(channel, [None, vector])
     schedule.reorder(tile, outer, products, inner)
     (columns,) = schedule.get_producers(block)
     schedule.compute_at(columns, outer)
@@ -168,11 +188,9 @@ def _schedule_input(schedule: Any, block: Any) -> list[Any]:
     schedule.vectorize(channels)
     schedule.vectorize(inner)
     schedule.parallel(schedule.fuse(tile, outer))
-    return [schedule]
 
 
-@tvm.register_global_func(f"s_tir.meta_schedule.cpu.{_OUTPUT_RULE}")  # type: ignore[untyped-decorator]
-def _schedule_output(schedule: Any, block: Any) -> list[Any]:
+def _schedule_output(schedule: Any, block: Any, vector: int) -> None:
     """A tile and a vector of channels at a time, with all that follows the convolution."""
     (last,) = schedule.get_consumers(block)
     while following := schedule.get_consumers(last):
@@ -181,7 +199,7 @@ def _schedule_output(schedule: Any, block: Any) -> list[Any]:
     batch, row, column, channel = schedule.get_loops(last)
     down, y = schedule.split(row, [None, _TILE])
     across, x = schedule.split(column, [None, _TILE])
-    outer, inner = schedule.split(channel, [None, _VECTOR])
+    outer, inner = schedule.split(channel, [None, vector])
     schedule.reorder(batch, down, across, outer, y, x, inner)
     schedule.compute_at(block, outer)
     *_, rows, products, channels = schedule.get_loops(block)
@@ -190,4 +208,3 @@ def _schedule_output(schedule: Any, block: Any) -> list[Any]:
     schedule.vectorize(channels)
     schedule.vectorize(inner)
     schedule.parallel(schedule.fuse(batch, down, across, outer))
-    return [schedule]

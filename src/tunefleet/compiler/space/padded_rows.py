@@ -21,7 +21,7 @@ from tunefleet.compiler.graph.forms import form_of as stored_form
 from tunefleet.compiler.space.products import Product, product_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import SPATIAL
-from tunefleet.core.forms import WINOGRAD_BLOCK, tile_height, tiled_block
+from tunefleet.core.forms import tile_height, tiled_block
 from tunefleet.errors import ForeignError
 
 tvm = load_tvm()
@@ -53,9 +53,6 @@ def tiled_product(module: Any) -> Product | None:
         return None
     root = function.body.block.body
     if not all(map(_is_plain, getattr(root, "seq", [root]))):
-        return None
-    if product.block == WINOGRAD_BLOCK:
-        # Its transforms have schedules of their own.
         return None
     return product
 
@@ -102,11 +99,9 @@ def _realized(statement: Any) -> Any:
 
 
 def _is_plain(statement: Any) -> bool:
-    """Whether a statement is one block that stores one element, and is scheduled by no rule."""
+    """Whether a statement is one block that stores one element."""
     realize = _realized(statement)
-    if realize is None or realize.block.annotations:
-        return False
-    return isinstance(realize.block.body, tirx.BufferStore)
+    return realize is not None and isinstance(realize.block.body, tirx.BufferStore)
 
 
 class _Padded:
@@ -196,7 +191,10 @@ class _Padded:
         kinds = [int(v.iter_type) for v in block.iter_vars]
         extents = [int(v.dom.extent) for v in block.iter_vars]
         variables = [v.var for v in block.iter_vars]
-        return _nested(str(block.name_hint), variables, kinds, extents, reads, body, block.init)
+        return _nested(
+            str(block.name_hint), variables, kinds, extents, reads, body, block.init,
+            block.annotations,
+        )  # fmt: skip
 
     def _buffer(self, name: str, rows: int) -> Any:
         extents = self._product.extents
@@ -236,6 +234,8 @@ class _Padded:
         numbers = (*self._shared, *self._own, self._product.column)
         extents = [int(v.dom.extent) for v in block.iter_vars]
         kinds = {int(v.iter_type) for v in block.iter_vars}
+        if block.annotations:  # a schedule of its own
+            return False
         return kinds == {SPATIAL} and extents == [self._product.extents[n] for n in numbers]
 
     def _joined(self, statement: Any, parameters: Sequence[Any]) -> Any:
@@ -275,15 +275,15 @@ def _nested(
     reads: Sequence[Any],
     body: Any,
     init: Any,
+    annotations: Any = None,
 ) -> Any:
     """A block inside loops over its iterators."""
     iterators = [
         tirx.IterVar(_range(extent, variable), variable, kind)
         for variable, kind, extent in zip(variables, kinds, extents, strict=True)
     ]
-    block = tvm.s_tir.SBlock(
-        iterators, reads, [_element(body.buffer, body.indices)], name, body, init
-    )
+    written = [_element(body.buffer, body.indices)]
+    block = tvm.s_tir.SBlock(iterators, reads, written, name, body, init, annotations=annotations)
     loops = [tirx.Var(f"i{number}", str(v.ty.dtype)) for number, v in enumerate(variables)]
     nest: Any = tvm.s_tir.SBlockRealize(loops, True, block)
     for loop, extent in zip(reversed(loops), reversed(extents), strict=True):

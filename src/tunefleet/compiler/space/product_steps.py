@@ -35,7 +35,7 @@ def prepared(
     axes of the weights, its remaining indices.
     """
     finish = finished(schedule, block, _on_its_own)
-    _pack(schedule, block, product, layout, inside)
+    packed(schedule, block, product, layout, inside)
     for ancestor in reached(schedule, block, schedule.get_producers):
         statement = schedule.get(ancestor)
         if _PACKED in statement.annotations:
@@ -113,13 +113,14 @@ def reached(schedule: Any, block: Any, neighbours: Callable[[Any], Any]) -> list
     return list(found.values())
 
 
-def _pack(
+def packed(
     schedule: Any,
     block: Any,
     product: Product,
     layout: Callable[..., Sequence[Any]],
-    inside: Sequence[int],
+    inside: Sequence[int] = (),
 ) -> None:
+    """Pack the weights of a product in a block of its own, with a layout as for `prepared`."""
     laid = [product.weight_axes.index(n) for n in (product.column, product.depth, *inside)]
 
     def placed(*index: Any) -> list[Any]:
@@ -127,7 +128,7 @@ def _pack(
         others = [axis for number, axis in enumerate(index) if number not in laid]
         return [first, *others, *last]
 
-    packed = schedule.cache_read(block, product.weight_read, "global")
+    weights = schedule.cache_read(block, product.weight_read, "global")
     schedule.transform_layout(
         block,
         ("read", product.weight_read),
@@ -136,7 +137,7 @@ def _pack(
         ),
     )
     if product.constant_weight:
-        schedule.annotate(packed, _PACKED, True)
+        schedule.annotate(weights, _PACKED, True)
 
 
 def _is_copy(block: Any) -> bool:

@@ -19,9 +19,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tunefleet.compiler.space.padded_rows import form_of, own_rows, tiled_product, with_padded_rows
+from tunefleet.compiler.graph.winograd import schedule_transforms
+from tunefleet.compiler.space.padded_rows import own_rows, tiled_product, with_padded_rows
 from tunefleet.compiler.space.product_steps import (
     UNROLLED_CALLS,
+    packed,
     prepared,
     sampled,
     vectorised,
@@ -31,7 +33,7 @@ from tunefleet.compiler.space.sketching import open_sketch
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import llvm_features, machine_of
 from tunefleet.compiler.toolchain.programs import trace_text
-from tunefleet.core.forms import REGISTER_TILE, tile_height
+from tunefleet.core.forms import REGISTER_TILE, WINOGRAD_BLOCK, tile_height
 from tunefleet.core.target import Target
 from tunefleet.search.sketch import Sketch
 
@@ -121,7 +123,8 @@ class CpuRegisterTiles:
         return bool(tile_height(trace))
 
     def opened(self, target: Target, module: Any, open_trace: Any) -> Sketch:
-        return open_sketch(form_of(module, trace_text(open_trace)), open_trace)
+        height = tile_height(trace_text(open_trace))
+        return open_sketch(with_padded_rows(module, height), open_trace)
 
 
 def sketches(module: Any, target: Target) -> list[Any]:
@@ -145,11 +148,19 @@ def scheduled(padded: Any, tile: RegisterTile, lanes: int, rows_first: bool) -> 
     """The open schedule of a module with padded rows."""
     schedule = tvm.s_tir.Schedule(padded, debug_mask="none", error_render_level="none")
     product = product_of(padded["main"], schedule)
+    assert product is not None
     block = schedule.get_sblock(product.block)
     wide = tile.vectors * lanes
-    finish = prepared(
-        schedule, block, product, lambda column, depth: (column // wide, depth, column % wide)
-    )
+
+    def layout(column: Any, depth: Any) -> tuple[Any, ...]:
+        return column // wide, depth, column % wide
+
+    if product.block.startswith(WINOGRAD_BLOCK):
+        packed(schedule, block, product, layout)
+        schedule_transforms(schedule, lanes)
+        finish = schedule.cache_write(block, 0, "global")
+    else:
+        finish = prepared(schedule, block, product, layout)
     loops = schedule.get_loops(block)
     (row,) = (loops[number] for number in own_rows(product))
     outer_rows, height = schedule.split(row, [None, tile.height])
