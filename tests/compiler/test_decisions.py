@@ -161,12 +161,14 @@ def test_decisions_fit_another_convolution(
     for program in programs(spaces["narrow"]):
         source = trace_of(spaces["narrow"], program)
         adapted = spaces["wide"].adapt(source)
-        assert 1 <= len(adapted) <= 2
         heights = {tile_height(trace) for trace in spaces["wide"].traces(adapted)}
-        assert heights == {tile_height(source)}
-        assert all(replay(module, target, trace) for trace in spaces["wide"].traces(adapted))
         if tile_height(source):
-            continue  # The vector is no choice there.
+            # The other task may not have this register tile.
+            assert heights <= {tile_height(source)}
+            continue
+        assert 1 <= len(adapted) <= 2
+        assert heights == {0}
+        assert all(replay(module, target, trace) for trace in spaces["wide"].traces(adapted))
         # Of 16 and of 32 channels: the vector's factor is the source's.
         mine = spaces["wide"].values(adapted.take(np.array([0])), int(program.sketch[0]))
         theirs = spaces["narrow"].values(program, int(program.sketch[0]))

@@ -12,15 +12,12 @@ from tests.compiler.products import result_of, saved_program  # noqa: E402
 from tunefleet.compiler.nests.encoding import TaskBehaviours  # noqa: E402
 from tunefleet.compiler.space.opening import task_space  # noqa: E402
 from tunefleet.compiler.space.padded_rows import form_of  # noqa: E402
-from tunefleet.compiler.space.register_tiles import (  # noqa: E402
-    CpuRegisterTiles,
-    Registers,
-    tiles_of,
-)
+from tunefleet.compiler.space.register_tiles import tiles_of  # noqa: E402
+from tunefleet.compiler.space.registers import Registers  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.host import native_target  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
-from tunefleet.core.forms import tile_height  # noqa: E402
+from tunefleet.core.forms import kind_of, tile_height  # noqa: E402
 from tunefleet.core.target import CpuTarget  # noqa: E402
 
 tvm = load_tvm()
@@ -64,6 +61,37 @@ def convolution(size, stride, window):
     return [a, b, topi.nn.relu(sums)]
 
 
+def grouped(size, inputs=4, outputs=16, groups=2):
+    a = te.placeholder((1, size, size, groups * inputs), name="A")
+    b = te.placeholder((3, 3, inputs, groups * outputs), name="B")
+    ry, rx = te.reduce_axis((0, 3), "ry"), te.reduce_axis((0, 3), "rx")
+    rc = te.reduce_axis((0, inputs), "rc")
+
+    def pixel(n, y, x, o):
+        return te.sum(
+            a[n, y + ry, x + rx, o // outputs * inputs + rc] * b[ry, rx, rc, o], axis=[ry, rx, rc]
+        )
+
+    shape = (1, size - 2, size - 2, groups * outputs)
+    return [a, b, topi.nn.relu(te.compute(shape, pixel, name="group_conv2d_nhwc"))]
+
+
+def depthwise(size, stride, window, padding):
+    a = te.placeholder((1, size, size, 32), name="A")
+    b = te.placeholder((window, window, 1, 32), name="B")
+    border = [0, padding, padding, 0]
+    data = topi.nn.pad(a, border, name="pad_temp") if padding else a
+    ry, rx = te.reduce_axis((0, window), "ry"), te.reduce_axis((0, window), "rx")
+    rc = te.reduce_axis((0, 1), "rc")
+    out = (size + 2 * padding - window) // stride + 1
+
+    def pixel(n, y, x, c):
+        read = data[n, y * stride + ry, x * stride + rx, c + rc]
+        return te.sum(read * b[ry, rx, rc, c], axis=[ry, rx, rc])
+
+    return [a, b, topi.nn.relu(te.compute((1, out, out, 32), pixel, name="depthwise"))]
+
+
 def untiled(module):
     """What the program computes without a schedule."""
     return tvm.tirx.build(module, target="llvm")
@@ -71,8 +99,7 @@ def untiled(module):
 
 def traces_of(space, count, seed=0):
     population = space.decisions.sample(16 * count, np.random.default_rng(seed))
-    family = CpuRegisterTiles()
-    return [t for t in space.decisions.traces(population) if family.made(t)][:count]
+    return [t for t in space.decisions.traces(population) if kind_of(t) > 1][:count]
 
 
 @pytest.mark.parametrize(
@@ -85,8 +112,24 @@ def traces_of(space, count, seed=0):
         convolution(7, 1, 3),
         convolution(9, 2, 3),
         convolution(5, 1, 1),
+        grouped(7),
+        depthwise(7, 1, 3, 1),
+        depthwise(9, 2, 5, 2),
+        depthwise(8, 1, 3, 0),
     ],
-    ids=["rows", "pixels", "heads", "batch", "window", "stride", "pointwise"],
+    ids=[
+        "rows",
+        "pixels",
+        "heads",
+        "batch",
+        "window",
+        "stride",
+        "pointwise",
+        "groups",
+        "depthwise",
+        "depthwise stride",
+        "depthwise without border",
+    ],
 )
 def test_the_sums_are_those_of_the_task(outputs, tmp_path):
     program, target = saved_program(outputs), native_target(1)
@@ -98,8 +141,8 @@ def test_the_sums_are_those_of_the_task(outputs, tmp_path):
     expected = np.zeros([int(n) for n in outputs[-1].shape], "float32")
     tensors = [tvm.runtime.tensor(each) for each in (*arrays, expected)]
     untiled(load_program(program))["main"](*tensors)
-    traces = traces_of(task_space(program, target), 3)
-    assert len(traces) == 3
+    traces = traces_of(task_space(program, target), 4)
+    assert len(traces) == 4
     for trace in traces:
         found = result_of(program, target, trace, arrays, tmp_path)
         np.testing.assert_allclose(found, tensors[-1].numpy(), rtol=1e-5, atol=1e-5)
@@ -138,7 +181,7 @@ def test_tiles_fill_the_registers(registers, rows):
 
 
 def test_without_vectors_of_columns_or_several_rows_there_are_no_tiles():
-    assert tiles_of(AVX2, 49, 12) == []
+    assert tiles_of(AVX2, 49, 17) == []
     assert tiles_of(AVX2, 1, 64) == []
 
 

@@ -15,6 +15,8 @@ _HEIGHT = re.compile(rf'{_TILED}(\d+)"')
 #: The annotation of a product's block with its register tile, rows and columns: what a cost model
 #: sees of it.
 REGISTER_TILE = "tunefleet.register_tile"
+#: The same of a depthwise convolution: vectors of channels, and taps of the window.
+DEPTHWISE_TILE = "tunefleet.depthwise_tile"
 
 #: Prefix of the names of tensor intrinsics in traces.
 INTRINSIC_PREFIX = "tunefleet."
@@ -38,10 +40,21 @@ def tile_height(trace: str) -> int:
     return int(match.group(1)) if match else 0
 
 
-def form_number(trace: str) -> int:
-    """The kind of form that a trace schedules: 0 for the task's own program, 1 for Winograd's, 2
-    more for either with padded rows."""
-    return 2 * bool(tile_height(trace)) + is_winograd(trace)
+def is_depthwise(trace: str) -> bool:
+    """Whether a trace is a depthwise convolution in register tiles."""
+    return f'"{DEPTHWISE_TILE}"' in trace
+
+
+#: A kind of programs, the last one without register tiles of a designed size (`kind_of`).
+WINOGRAD = 1
+
+
+def kind_of(trace: str) -> int:
+    """The kind of a program, of which a task has several: 0 for MetaSchedule's tilings and tensor
+    intrinsics, `WINOGRAD` for those of that form, 2 more for register tiles of a designed size in
+    either, 4 for those of depthwise convolutions."""
+    tiled = 2 * bool(tile_height(trace)) + 4 * is_depthwise(trace)
+    return tiled + is_winograd(trace)
 
 
 def has_peak_of_floats(trace: str) -> bool:

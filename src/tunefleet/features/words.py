@@ -23,7 +23,7 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
-from tunefleet.core.forms import REGISTER_TILE
+from tunefleet.core.forms import DEPTHWISE_TILE, REGISTER_TILE
 
 #: Kinds of words, in the order of the one-hot columns.
 KINDS = (
@@ -255,7 +255,7 @@ def _word(
         return Word("compute_at", numbers=(1.0 + levels.get(str(value[1][1]), -1),))
     if kind == "Tensorize":
         return Word(_INSTRUCTIONS[kind], numbers=_of_intrinsic(str(value[2][0])))
-    if kind == "Annotate" and value[2] == [REGISTER_TILE]:
+    if kind == "Annotate" and value[2] in ([REGISTER_TILE], [DEPTHWISE_TILE]):
         # Its sizes are constants of the program, not choices.
         return Word("other", numbers=tuple(numbers_in([value[2], value[1][1:]]))[:NUMBERS])
     if kind in _INSTRUCTIONS:

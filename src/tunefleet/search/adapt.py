@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tunefleet.core.forms import REGISTER_TILE
+from tunefleet.core.forms import DEPTHWISE_TILE, REGISTER_TILE
 from tunefleet.search.choices import Category, Choice, Ints, Location, Tile
 from tunefleet.search.sketch import Sketch
 
@@ -139,7 +139,7 @@ def build_of(instructions: Sequence[Any]) -> list[Any]:
         loops.update({name: len(loops) + i for i, name in enumerate(outputs) if name[0] == "l"})
         if kind in _NAMING or (kind == "Annotate" and attributes[0] in _OWN):
             continue
-        if kind == "Annotate" and attributes[0] == REGISTER_TILE:
+        if kind == "Annotate" and attributes[0] in (REGISTER_TILE, DEPTHWISE_TILE):
             steps.append((kind, inputs[1:], None, 0))
             continue
         shaping = [

@@ -13,12 +13,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tunefleet.core.forms import form_number
+from tunefleet.core.forms import WINOGRAD, kind_of
 from tunefleet.core.ids import canonical_json
 from tunefleet.search.adapt import TransferSource, adapted, build_of
 from tunefleet.search.choices import Ints
 from tunefleet.search.population import Population
 from tunefleet.search.sketch import Sketch
+
+#: The share of random programs with register tiles of a designed size, where there are any. The
+#: median of the other random programs takes ten times as long (docs/benchmarks.md, search).
+_DESIGNED_SHARE = 0.75
+
+
+def _likelihoods(designed: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """(sketches,) of random programs."""
+    shares = np.where(designed, _DESIGNED_SHARE, 1 - _DESIGNED_SHARE)
+    counts = np.where(designed, designed.sum(), (~designed).sum())
+    likelihoods: NDArray[np.float64] = shares / counts / np.sum(shares / counts)
+    return likelihoods
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,19 +40,20 @@ class DecisionSpace:
     """
 
     sketches: tuple[Sketch, ...]
-    #: For each sketch the kind of the task's form that it schedules (`core.forms.form_number`).
+    #: For each sketch the kind of its programs (`core.forms.kind_of`).
     forms: NDArray[np.int64]
     #: The sketches' instructions as canonical JSON, and the structure that transfer sources share.
     _texts: tuple[str, ...]
     _builds: tuple[list[Any], ...]
+    _likelihoods: NDArray[np.float64]
 
     @classmethod
     def of(cls, sketches: Sequence[Sketch]) -> DecisionSpace:
         """The space of some sketches, without their no-op instructions."""
         texts = tuple(canonical_json(sketch.instructions) for sketch in sketches)
-        forms = np.array([form_number(text) for text in texts], dtype=np.int64)
+        forms = np.array([kind_of(text) for text in texts], dtype=np.int64)
         builds = tuple(build_of(sketch.instructions) for sketch in sketches)
-        return cls(tuple(sketches), forms, texts, builds)
+        return cls(tuple(sketches), forms, texts, builds, _likelihoods(forms > WINOGRAD))
 
     @property
     def choices(self) -> int:
@@ -48,8 +61,9 @@ class DecisionSpace:
         return max(len(sketch.choices) for sketch in self.sketches)
 
     def sample(self, count: int, rng: np.random.Generator) -> Population:
-        """Random programs as sampled by MetaSchedule: all sketches are equally likely."""
-        sketch = rng.integers(len(self.sketches), size=count)
+        """Random programs. Tiles are sampled as by MetaSchedule; of sketches those with register
+        tiles of a designed size are preferred, all of a group equally."""
+        sketch = rng.choice(len(self.sketches), size=count, p=self._likelihoods)
         return self._each(sketch, lambda s, rows: self.sketches[s].sample(len(rows), rng))
 
     def mutate(self, population: Population, rng: np.random.Generator) -> Population:

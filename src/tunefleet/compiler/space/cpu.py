@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tunefleet.compiler.space.depthwise import CpuDepthwise
 from tunefleet.compiler.space.plain import plainly_scheduled
 from tunefleet.compiler.space.reductions import ChannelsInside
 from tunefleet.compiler.space.register_tiles import CpuRegisterTiles
@@ -79,7 +80,7 @@ class CpuTilings:
 
 
 class CpuSpace:
-    families = (CpuTensorised(), CpuRegisterTiles(), CpuTilings())
+    families = (CpuTensorised(), CpuRegisterTiles(), CpuDepthwise(), CpuTilings())
 
     def plainly_scheduled(self, module: Any, target: Target) -> Any:
         return plainly_scheduled(module)

@@ -16,7 +16,8 @@ tvm = load_tvm()
 UNROLLED_CALLS = 128
 _LEAST_VECTOR, _LONGEST_VECTOR = 8, 64
 
-_PACKED = "meta_schedule.layout_rewrite_preproc"
+#: The annotation of a block that packs weights, which is done when a network is compiled.
+PACKED = "meta_schedule.layout_rewrite_preproc"
 #: A loop annotation: LLVM IR of functions that its code calls.
 IMPORTED = "pragma_import_llvm"
 
@@ -34,16 +35,16 @@ def prepared(
     `layout(column, depth, *inside)` defines the order of packed weights: its first index, all other
     axes of the weights, its remaining indices.
     """
-    finish = finished(schedule, block, _on_its_own)
+    finish = finished(schedule, block, on_its_own)
     packed(schedule, block, product, layout, inside)
     for ancestor in reached(schedule, block, schedule.get_producers):
         statement = schedule.get(ancestor)
-        if _PACKED in statement.annotations:
+        if PACKED in statement.annotations:
             continue
         if _is_copy(statement):
             schedule.compute_inline(ancestor)
         else:
-            _on_its_own(schedule, ancestor)
+            on_its_own(schedule, ancestor)
     return finish
 
 
@@ -137,7 +138,7 @@ def packed(
         ),
     )
     if product.constant_weight:
-        schedule.annotate(weights, _PACKED, True)
+        schedule.annotate(weights, PACKED, True)
 
 
 def _is_copy(block: Any) -> bool:
@@ -152,7 +153,7 @@ def _is_copy(block: Any) -> bool:
     return same_rank and all(one.same_as(other) for one, other in pairs)
 
 
-def _on_its_own(schedule: Any, block: Any) -> None:
+def on_its_own(schedule: Any, block: Any) -> None:
     """Schedule a block before the product, vectorised and parallel."""
     loops = schedule.get_loops(block)
     if not loops:

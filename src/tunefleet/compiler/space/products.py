@@ -53,6 +53,12 @@ class Product:
     constant_weight: bool
     #: By iterator.
     index_type: str
+    #: Columns that share channels of the data: all, or those of a group of a convolution.
+    group: int
+
+    @property
+    def is_grouped(self) -> bool:
+        return self.group < self.extents[self.column]
 
 
 def product_of(function: Any, schedule: Any) -> Product | None:
@@ -101,9 +107,13 @@ def _product(function: Any, block: Any) -> Product | None:
         # Descriptions of intrinsics have the data first.
         return None
     data, weight = factors
-    depth = number(data.indices[-1])
+    columns = int(block.iter_vars[column].dom.extent)
+    channel, group = _channel(data.indices[-1], variables[column], columns)
+    depth = number(channel)
     axes = [number(index) for index in weight.indices]
-    if depth is None or kinds[depth] != REDUCTION or column in used(data) or None in axes:
+    if depth is None or kinds[depth] != REDUCTION or None in axes:
+        return None
+    if any(column in _used_by(variables, index) for index in (*data.indices[:-1], channel)):
         return None
     if any(depth in _used_by(variables, index) for index in data.indices[:-1]):
         return None
@@ -133,7 +143,21 @@ def _product(function: Any, block: Any) -> Product | None:
         accumulator=str(store.buffer.dtype),
         constant_weight=_is_constant(function, weight.source),
         index_type=str(variables[column].ty.dtype),
+        group=group,
     )
+
+
+def _channel(index: Any, column: Any, columns: int) -> tuple[Any, int]:
+    """The index of the data's channel inside its group, and the columns of a group."""
+    if not isinstance(index, tirx.Add):
+        return index, columns
+    for first, inside in ((index.a, index.b), (index.b, index.a)):
+        quotient = first.a if isinstance(first, tirx.Mul) else first
+        if not isinstance(quotient, tirx.FloorDiv) or not quotient.a.same_as(column):
+            continue
+        if isinstance(quotient.b, tirx.IntImm):
+            return inside, int(quotient.b)
+    return index, columns
 
 
 def _stored(value: Any) -> tuple[Any, str]:

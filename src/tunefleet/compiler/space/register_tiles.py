@@ -29,9 +29,9 @@ from tunefleet.compiler.space.product_steps import (
     vectorised,
 )
 from tunefleet.compiler.space.products import product_of
+from tunefleet.compiler.space.registers import Registers
 from tunefleet.compiler.space.sketching import open_sketch
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.toolchain.host import llvm_features, machine_of
 from tunefleet.compiler.toolchain.programs import trace_text
 from tunefleet.core.forms import REGISTER_TILE, WINOGRAD_BLOCK, tile_height
 from tunefleet.core.target import Target
@@ -54,26 +54,6 @@ _LEAST_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Registers:
-    """The vector registers of a processor: their number, and the float32 values of each."""
-
-    count: int
-    lanes: int
-
-    @classmethod
-    def of(cls, target: Target) -> Registers | None:
-        """None for a processor without vectors of a known width."""
-        features, machine = llvm_features(target.cpu), machine_of(target)
-        if machine == "aarch64":
-            return cls(32, 4)
-        if machine != "x86_64":
-            return None
-        if "avx512f" in features:
-            return cls(32, 16)
-        return cls(16, 8) if {"avx", "fma"} <= features else cls(16, 4)
-
-
-@dataclass(frozen=True, slots=True)
 class RegisterTile:
     """`height` rows by `vectors` vectors of columns."""
 
@@ -93,11 +73,12 @@ class RegisterTile:
 
 
 def tiles_of(registers: Registers, rows: int, columns: int) -> list[RegisterTile]:
-    """The cheapest register tiles of a product, the best first; none if vectors do not divide the
-    columns."""
-    if rows < _LEAST_ROWS or columns % registers.lanes:
+    """The cheapest register tiles of a product, the best first; none if no vectors divide the
+    columns, which are those of a group."""
+    lanes = registers.lanes_of(columns)
+    if rows < _LEAST_ROWS or not lanes:
         return []
-    vectors = columns // registers.lanes
+    vectors = columns // lanes
     fitting = [
         RegisterTile(height, wide)
         for wide in range(1, registers.count // 2)
@@ -135,12 +116,13 @@ def sketches(module: Any, target: Target) -> list[Any]:
         return []
     rows = math.prod(product.extents[number] for number in own_rows(product))
     made = []
-    for tile in tiles_of(registers, rows, product.extents[product.column]):
+    lanes = registers.lanes_of(product.group)
+    for tile in tiles_of(registers, rows, product.group):
         padded = with_padded_rows(module, tile.height)
         for rows_first in (True, False):
             # The epilogue may have a form that cannot be computed in tiles.
             with contextlib.suppress(tvm.s_tir.ScheduleError):
-                made.append(scheduled(padded, tile, registers.lanes, rows_first))
+                made.append(scheduled(padded, tile, lanes, rows_first))
     return made
 
 

@@ -59,7 +59,7 @@ def sketches(schedule: Any, target: CudaTarget) -> list[Any]:
     """Schedules of a task with each suitable intrinsic; `schedule` is the unscheduled task."""
     function = schedule.mod.functions_items()[0][1] if schedule.mod.functions else None
     product = product_of(function, schedule) if function is not None else None
-    if product is None or len(schedule.get_output_blocks("root")) != 1:
+    if product is None or product.is_grouped or len(schedule.get_output_blocks("root")) != 1:
         return []
     ahead = (0, _AHEAD) if target.copies_ahead else (0,)
     made = (

@@ -58,7 +58,7 @@ def sketches(schedule: Any, target: Target) -> list[Any]:
     """Schedules of a task with each suitable intrinsic; `schedule` is the unscheduled task."""
     function = schedule.mod.functions_items()[0][1] if schedule.mod.functions else None
     product = product_of(function, schedule) if function is not None else None
-    if product is None or len(schedule.get_output_blocks("root")) != 1:
+    if product is None or product.is_grouped or len(schedule.get_output_blocks("root")) != 1:
         return []
     made = []
     for intrinsic in _fitting(product, target):
