@@ -12,6 +12,9 @@ Each step leaves a JSON in `--folder`: the same command goes on where it stopped
     pip install -e ".[test,engines]"
     python benchmarks/engines.py --folder engines --json engines.json
     python benchmarks/engines.py --folder engines --network crnn --measure
+
+`--avx2` studies a processor with AVX2 alone on one with AVX-512: the module is compiled for it, and
+oneDNN and PyTorch use no more. ONNX Runtime and LiteRT have no such switch, and are left out.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
 
 #: Those that are given to tunefleet as .pt2; the others as .onnx.
 _AS_PT2 = frozenset({"mobilenet_v2", "resnet50", "bert_base", "vit_small", "swin_tiny", "unet"})
+#: Names of AVX2 to oneDNN and to PyTorch's own kernels, and the target of the module.
+_ONLY_AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+_AVX2_TARGET = "llvm -mcpu=core-avx2"
 #: Largest difference from PyTorch's outputs, relative to the largest output.
 _TOLERANCE = 1e-3
 #: Other processes' share of the cores above which a round says little.
@@ -207,9 +214,11 @@ def tune(
     return result
 
 
-def measure(name: str, folder: Path, threads: int, rounds: int) -> dict[str, Any]:
+def measure(name: str, folder: Path, threads: int, rounds: int, *, avx2: bool) -> dict[str, Any]:
     """Seconds of each engine by round, and how far its outputs are from PyTorch's."""
-    missing = {} if (folder / "network.tflite").exists() else {"litert"}
+    missing = set() if (folder / "network.tflite").exists() else {"litert"}
+    if avx2:
+        missing |= {"litert", "onnxruntime"}
     commands = {
         engine: [sys.executable, __file__, "--engine", engine, name, str(folder), str(threads)]
         for engine in _ENGINES
@@ -309,6 +318,9 @@ def main(options: argparse.Namespace) -> int:
     from engines_networks import NETWORKS
     from tunefleet.core.statistics import median
 
+    if options.avx2:
+        os.environ.update(_ONLY_AVX2)
+    target = ["--target", _AVX2_TARGET] if options.avx2 else []
     started = time.time()
     figures: dict[str, Any] = {}
     names = ["crnn"] if options.quick else (options.network or list(NETWORKS))
@@ -318,10 +330,10 @@ def main(options: argparse.Namespace) -> int:
         files = step(folder / "files.json", False, partial(_in_process, name, folder))
         minutes = 0.5 if options.quick else options.minutes
         file = folder / ("network.pt2" if name in _AS_PT2 else "network.onnx")
-        tuning = partial(tune, file, minutes, options.threads)
+        tuning = partial(tune, file, minutes, options.threads, target)
         tuned = step(folder / "tuned.json", False, tuning)
         rounds = 3 if options.quick else options.rounds
-        measuring = partial(measure, name, folder, tuned["threads"], rounds)
+        measuring = partial(measure, name, folder, tuned["threads"], rounds, avx2=options.avx2)
         measured = step(folder / "measured.json", options.measure, measuring)
         rows = rows_of(name, measured)
         if files["litert"]:
@@ -349,6 +361,7 @@ if __name__ == "__main__":
     made.add_argument("--threads", type=int, help="by default one for each physical core")
     made.add_argument("--rounds", type=int, default=12)
     made.add_argument("--measure", action="store_true", help="measure again what was measured")
+    made.add_argument("--avx2", action="store_true", help="no more than AVX2")
     made.add_argument("--files", nargs=2, help=argparse.SUPPRESS)
     made.add_argument("--engine", nargs=4, help=argparse.SUPPRESS)
     common.run(main, made)
