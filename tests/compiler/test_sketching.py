@@ -12,8 +12,8 @@ pytestmark = pytest.mark.tvm
 
 @pytest.fixture(scope="module")
 def padded(tiny: Any, target: Any) -> list[tuple[Any, Any]]:
-    """(module, trace) of each sketch with a location of two depthwise convolutions, of 8 x 8 and of 7 x 7: of a
-    prime number of steps all parts of a tile but one are 1."""
+    """(module, trace) of each sketch with a location, of two depthwise convolutions of 8 x 8 and of
+    7 x 7: of a prime number of steps all parts of a tile but one are 1."""
     from tunefleet.compiler.graph.forms import forms
     from tunefleet.compiler.space.spaces import tune_contexts
     from tunefleet.compiler.toolchain.programs import load_program
