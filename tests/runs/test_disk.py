@@ -89,6 +89,14 @@ def test_pruning_removes_exactly_that(home: Home) -> None:
     assert [path.name for path in (home.root.parent / "tmp").iterdir()] == ["somebody-else"]
 
 
+def test_outputs_go_once_their_job_has_gone(home: Home) -> None:
+    outputs = home.outputs_of("ann")
+    for job in ("ended", "gone"):
+        write(outputs / job / "output.npy", 500)
+    prune(home.root)
+    assert [folder.name for folder in outputs.iterdir()] == ["ended"]
+
+
 def test_what_somebody_uses_stays(home: Home) -> None:
     with FolderBlobs(home.objects / "ended").in_use():
         assert can_go(prune(home.root)) == {"temporary"}

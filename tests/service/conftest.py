@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +72,43 @@ def checking(tmp_path: Path) -> Iterator[World]:
 
 
 Send = Callable[..., Any]
+
+
+@dataclass
+class Receiver:
+    """A webhook's server: responds with `status`, after `before` was called, and keeps the
+    requests."""
+
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    came: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    url: str = ""
+    before: Callable[[str], None] = lambda message_id: None
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            made.came.append((self.path, headers, body))
+            made.before(headers.get("webhook-id", ""))
+            self.send_response(made.status)
+            for name, value in made.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        do_GET = do_POST
+
+        def log_message(self, *args: Any) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.url = f"http://localhost:{server.server_port}/hook"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield made
+    server.shutdown()
+    server.server_close()

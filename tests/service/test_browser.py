@@ -186,7 +186,8 @@ def test_a_file_is_sent_in_parts_and_goes_on_after_a_cut(
         tab.page.get_by_role("radio", name="at most").check()
         tab.page.get_by_label("milliseconds at most").fill("3.5")
         tab.page.get_by_role("button", name="Submit").click()
-        tab.page.wait_for_url("**/jobs/*", timeout=200_000)  # it is imported
+        tab.page.get_by_text("checking the file").wait_for()
+        tab.page.wait_for_url("**/jobs/*", timeout=200_000)
         assert "at most 3.5 ms for an inference" in tab.page.inner_text("main")
         assert [text for text in tab.faults if "ERR_FAILED" not in text] == []
         assert next(cut, None) is None

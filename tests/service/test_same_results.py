@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,12 @@ from tests.runs.test_devices import registered
 from tunefleet import connect, run_artifact, run_timeline
 from tunefleet.cli.app import run
 from tunefleet.client import Client
-from tunefleet.errors import InputError, JobError
+from tunefleet.client.calls import Call, done_by, me, value_of
+from tunefleet.core.home import Home
+from tunefleet.errors import InputError
+from tunefleet.runs.calling import call_artifact
+from tunefleet.runs.quotas import kept_bytes
+from tunefleet.store import open_store
 
 from ..networks import write_small
 from .test_whole import serving
@@ -58,6 +64,22 @@ def image(place: Path) -> Path:
     file = place / "x.npy"
     np.save(file, np.random.default_rng(0).random((1, 3, 16, 16), np.float32))
     return file
+
+
+@pytest.fixture
+def signed_in(
+    service: tuple[str, str],
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> str:
+    """The URL of the service, where the commands are signed in."""
+    url, token = service
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place / "config"))
+    (place / "token").write_text(token, encoding="utf-8")
+    assert run(["login", url, "--token-file", str(place / "token")]) == 0
+    capsys.readouterr()
+    return url
 
 
 def in_json(capsys: pytest.CaptureFixture[str], command: list[str]) -> Any:
@@ -99,14 +121,63 @@ def test_its_calls_are_timed(client: Client, artifact: str, image: Path) -> None
     assert job["latency_ms"] == value["latency_ms"]["median"]
 
 
+def wrong_inputs(place: Path) -> dict[str, list[Path]]:
+    """Files of inputs that the artifact does not take, by what is wrong with them."""
+    for name, array in (
+        ("right", np.zeros((1, 3, 16, 16), np.float32)),
+        ("shape", np.zeros((2, 2), np.float32)),
+        ("dtype", np.zeros((1, 3, 16, 16), np.complex64)),
+        ("words", np.array(["a", "b"])),
+    ):
+        np.save(place / f"{name}.npy", array)
+    np.savez(place / "archive.npz", x=np.zeros((1, 3, 16, 16), np.float32))
+    (place / "broken.npz").write_bytes((place / "archive.npz").read_bytes()[:200])
+    (place / "broken.npy").write_bytes((place / "right.npy").read_bytes()[:200])
+    files = {name: [place / f"{name}.npy"] for name in ("shape", "dtype", "words")}
+    files |= {name: [place / name] for name in ("archive.npz", "broken.npz", "broken.npy")}
+    return {**files, "one too many": [place / "right.npy"] * 2, "none": []}
+
+
 def test_wrong_inputs_are_refused_as_they_are_here(
-    client: Client, artifact: str, place: Path
+    client: Client, artifact: str, place: Path, signed_in: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    np.save(place / "wrong.npy", np.zeros((2, 2), np.float32))
-    with pytest.raises(JobError, match="input x is float32"):
-        client.call_artifact(artifact, [place / "wrong.npy"])
+    for wrong, files in wrong_inputs(place).items():
+        with pytest.raises(InputError) as there:
+            client.call_artifact(artifact, files)
+        with pytest.raises(InputError) as here:
+            call_artifact(artifact, files, home=place / "home")
+        if wrong in ("shape", "one too many", "none"):
+            assert str(there.value) == str(here.value)
+        inputs = [word for file in files for word in ("--input", str(file))]
+        for at in (["--server", signed_in], ["--home", str(place / "home")]):
+            assert run(["run", artifact, *inputs, *at]) == 2, wrong
+            assert capsys.readouterr().err.count("\n") == 1
     with pytest.raises(InputError, match="no artifact"):
-        client.call_artifact("a" * 32, [place / "wrong.npy"])
+        client.call_artifact("a" * 32, [place / "right.npy"])
+
+
+def test_outputs_need_room_in_the_quota_and_go_with_their_job(
+    client: Client, artifact: str, image: Path, place: Path
+) -> None:
+    user, home = client.done(me())["name"], place / "home"
+    client.call_artifact(artifact, [image], repeat=2)
+    job = client.jobs(1)[0]
+    folder = Home(home).outputs_of(user) / job["id"]
+    assert [file.name for file in folder.iterdir()] == ["output.npy"]
+    with closing(open_store(home)) as store:
+        kept = kept_bytes(store, home, user)
+        assert kept == store.holdings.stored_bytes(user) + sum(
+            file.stat().st_size for file in Home(home).outputs.rglob("*.npy")
+        )
+    quota = {"quota": {"stored_bytes": kept + 10}}
+    client.done(value_of(Call("PATCH", f"/v1/users/{user}", quota)))
+    try:
+        with pytest.raises(InputError, match="more would be too many"):
+            client.call_artifact(artifact, [image], repeat=3)
+    finally:
+        client.done(value_of(Call("PATCH", f"/v1/users/{user}", {"quota": {}})))
+    client.done(done_by(Call("DELETE", f"/v1/jobs/{job['id']}")))
+    assert not folder.exists()
 
 
 def test_an_artifact_is_measured_again(client: Client, artifact: str) -> None:
@@ -160,18 +231,12 @@ def test_the_timeline_is_that_of_the_local_command(
 
 
 def test_commands_ask_the_service(
-    service: tuple[str, str],
+    signed_in: str,
     artifact: str,
     image: Path,
-    place: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    url, token = service
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(place / "config"))
-    (place / "token").write_text(token, encoding="utf-8")
-    assert run(["login", url, "--token-file", str(place / "token")]) == 0
-    capsys.readouterr()
+    url = signed_in
     value = in_json(
         capsys, ["run", artifact, "--input", str(image), "--server", url, "--json", "-"]
     )

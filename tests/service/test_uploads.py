@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
+from tunefleet.core.home import Home
+from tunefleet.runs.quotas import lack_of_quota
 from tunefleet.service import uploads
 from tunefleet.service.problems import Refused
 from tunefleet.store import Quota
@@ -108,6 +110,21 @@ def test_a_quota_counts_what_is_kept_and_what_comes(world: World) -> None:
     send(world, ann, 0, CONTENT)
     assert begin(world, ann, digest="a" * 64).status_code == 413
     assert begin(world, ann, digest="a" * 64, size=100).status_code == 201
+
+
+def test_a_quota_counts_outputs_of_run_jobs(world: World) -> None:
+    ann = world.user("ann", quota=Quota(stored_bytes=len(CONTENT) + 400))
+    outputs = Home(world.home).outputs_of("ann") / "job"
+    outputs.mkdir(parents=True)
+    (outputs / "output.npy").write_bytes(bytes(500))
+    refused = begin(world, ann)
+    assert refused.status_code == 413
+    assert "your files have 500 of" in refused.json()["detail"]
+    (outputs / "output.npy").write_bytes(bytes(300))
+    assert begin(world, ann).status_code == 201
+    world.user("bob", quota=Quota(stored_bytes=0))
+    assert lack_of_quota(world.store, world.home, "bob", 0) == ""
+    assert lack_of_quota(world.store, world.home, "", 1 << 40) == ""
 
 
 def test_what_came_before_a_cut_stays_and_is_no_bug(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Webhooks: signed, told in order, tried again, to public addresses alone."""
+"""Webhooks: messages are signed, come in order, are retried, and listed afterwards."""
 
 from __future__ import annotations
 
@@ -7,186 +7,29 @@ import base64
 import hashlib
 import hmac
 import json
-import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 
+from tunefleet.client import AsyncClient
 from tunefleet.core.events import JobEnded, JobOpened
 from tunefleet.core.job import JobState
 from tunefleet.service import sending
-from tunefleet.service.problems import Refused
-from tunefleet.service.sending import Sent, check_url, public_address, send, signature
+from tunefleet.service.sending import Sent, signature
 from tunefleet.service.webhooks import RETRIES_S, Deliveries
 from tunefleet.store import DeliveryState, Webhook
 
-from .conftest import World
+from .conftest import Receiver, World
 
 ASKED = {"network": "zoo:tiny_cnn", "budget": {"trials": 12}, "threads": 1}
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 
 
-@dataclass
-class Receiver:
-    """Answers with `status` and keeps what came."""
-
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-    came: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
-    url: str = ""
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    made = Receiver()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            made.came.append((self.path, headers, body))
-            self.send_response(made.status)
-            for name, value in made.headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-
-        do_GET = do_POST
-
-        def log_message(self, *args: Any) -> None:
-            """Says nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.url = f"http://localhost:{server.server_port}/hook"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield made
-    server.shutdown()
-    server.server_close()
-
-
-def test_a_signature_is_that_of_standard_webhooks() -> None:
-    """The example of the specification's reference libraries."""
-    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-    body = b'{"test": 2432232314}'
-    expected = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
-    assert expected == signature(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://example.org/",
-        "ftp://example.org/",
-        "file:///etc/passwd",
-        "https:///x",
-        "https://user@example.org/",
-        "https://example.org/#x",
-        "https://example.org:0/",
-        "https://example.org:99999/",
-        "https://exam ple.org/",
-        "https://ex\u00e4mple.org/",
-        "https://[::1",
-        "https://example.org/" + "x" * 2000,
-    ],
-)
-def test_what_is_no_public_url_is_refused(url: str) -> None:
-    with pytest.raises(Refused) as refused:
-        check_url(url, private=False)
-    assert (refused.value.status, bool(refused.value.cure)) == (422, True)
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "127.0.0.1",
-        "10.0.0.1",
-        "172.16.5.4",
-        "192.168.1.1",
-        "169.254.169.254",
-        "100.64.0.1",
-        "0.0.0.0",
-        "224.0.0.1",
-        "255.255.255.255",
-        "[::1]",
-        "[::]",
-        "[fe80::1]",
-        "[fd00::1]",
-        "[::ffff:127.0.0.1]",
-        "[::ffff:10.0.0.1]",
-        "[64:ff9b::7f00:1]",
-        "[64:ff9b::a00:1]",
-        "[2002:7f00:1::]",
-        "[2001:0:4136:e378:8000:63bf:3fff:fdd2]",
-        "[ff02::1]",
-        "localhost",
-        "2130706433",
-        "0x7f.1",
-    ],
-)
-def test_no_private_address_is_told_anything(address: str) -> None:
-    sent = asyncio.run(send(f"https://{address}/", {}, b"", private=False))
-    assert sent.status is None
-    assert "private address" in sent.error or "has no address" in sent.error
-
-
-def test_public_addresses_are_told() -> None:
-    parts = check_url("https://[2606:4700::1111]/", private=False)
-    assert asyncio.run(public_address(parts, private=False)) == "2606:4700::1111"
-    parts = check_url("https://8.8.8.8/", private=False)
-    assert asyncio.run(public_address(parts, private=False)) == "8.8.8.8"
-
-
-def answering(*answers: list[str]) -> Any:
-    """A name server that answers otherwise each time."""
-    left = list(answers)
-
-    async def looked_up(host: str) -> list[str]:
-        return left.pop(0)
-
-    return looked_up
-
-
-def test_a_name_that_leads_elsewhere_later_is_looked_up_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What was looked at is what is connected to."""
-    pinned: list[str] = []
-
-    async def posted(parts: Any, address: str, headers: Any, body: bytes) -> Sent:
-        pinned.append(address)
-        return Sent(200)
-
-    monkeypatch.setattr(sending, "_looked_up", answering(["8.8.8.8"], ["127.0.0.1"]))
-    monkeypatch.setattr(sending, "_posted", posted)
-    url = "https://rebinding.example/"
-    assert asyncio.run(send(url, {}, b"", private=False)).is_done
-    assert not asyncio.run(send(url, {}, b"", private=False)).is_done
-    monkeypatch.setattr(sending, "_looked_up", answering(["8.8.8.8", "10.0.0.1"]))
-    assert not asyncio.run(send(url, {}, b"", private=False)).is_done
-    assert pinned == ["8.8.8.8"]
-
-
-def test_the_host_is_named_and_no_redirect_followed(receiver: Receiver) -> None:
-    receiver.status, receiver.headers = 302, {"Location": receiver.url + "/elsewhere"}
-    sent = asyncio.run(send(receiver.url, {"webhook-id": "a"}, b"{}", private=True))
-    assert (sent.status, sent.is_done) == (302, False)
-    [(path, headers, body)] = receiver.came
-    assert (path, body, headers["webhook-id"]) == ("/hook", b"{}", "a")
-    assert headers["host"].startswith("localhost:")
-
-
-def test_who_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
-    monkeypatch.setattr(sending, "_TIMEOUT_S", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
-        began = time.monotonic()
-        sent = asyncio.run(send(url, {}, b"", private=True))
-    assert (sent.status, time.monotonic() - began < 5) == (None, True)
+async def public(host: str) -> list[str]:
+    return ["8.8.8.8"]
 
 
 def hook(world: World, receiver: Receiver, *events: str, **state: Any) -> Webhook:
@@ -284,7 +127,7 @@ def test_after_many_failures_or_410_nothing_more_is_sent(world: World, receiver:
     deliver(world)
     path = f"/v1/webhooks/{'a' * 16}"
     view = world.client.get(path, headers=ann).json()
-    assert view["disabled"] == "10 tries in a row failed, the last: HTTP 503"
+    assert view["disabled"] == "10 attempts in a row failed, the last: HTTP 503"
     deliver(world)
     assert len(receiver.came) == 1
     again = world.client.patch(path, json={"disabled": False}, headers=ann).json()
@@ -317,7 +160,7 @@ def test_the_service_delivers_by_itself(world: World, receiver: Receiver) -> Non
 
 
 def test_webhooks_are_their_owners(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "_looked_up", answering(*[["8.8.8.8"]] * 20))
+    monkeypatch.setattr(sending, "_looked_up", public)
     ann, bob = world.user("ann"), world.user("bob")
     asked = {"url": "https://example.org/hook", "events": ["job.failed"]}
     made = world.client.post("/v1/webhooks", json=asked, headers=ann)
@@ -364,3 +207,137 @@ def test_a_ping_says_what_came_of_it(world: World, receiver: Receiver) -> None:
     [(_, _, body)] = receiver.came
     assert json.loads(body)["type"] == "ping"
     assert state(world) == DeliveryState()
+
+
+def signed_by(secret: str, headers: dict[str, str], body: bytes) -> bool:
+    """As docs/guide/service.md has it for receivers."""
+    at = headers["webhook-timestamp"]
+    expected = signature(secret, headers["webhook-id"], int(at), body)
+    return expected in headers["webhook-signature"].split()
+
+
+def test_while_a_secret_is_rotated_both_sign(
+    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, path = world.user("ann"), f"/v1/webhooks/{'a' * 16}"
+    hook(world, receiver)
+    first = world.client.post(f"{path}/rotate", json={}, headers=ann).json()
+    assert first["previous_until"] == pytest.approx(time.time() + 86_400, abs=60)
+    ended(world, job(world, ann))
+    deliver(world)
+    for _, headers, body in receiver.came:
+        assert len(headers["webhook-signature"].split()) == 2
+        assert signed_by(first["secret"], headers, body)
+        assert signed_by(SECRET, headers, body)
+    receiver.came.clear()
+    again = world.client.post(f"{path}/rotate", json={"overlap_hours": 0}, headers=ann).json()
+    assert again["previous_until"] is None
+    ended(world, job(world, ann, 13))
+    deliver(world)
+    assert len(receiver.came) == 2
+    for _, headers, body in receiver.came:
+        assert len(headers["webhook-signature"].split()) == 1
+        assert signed_by(again["secret"], headers, body)
+    [listed] = world.client.get("/v1/webhooks", headers=ann).json()["webhooks"]
+    assert (listed["secret"], listed["previous_until"]) == (None, None)
+    for hours in (-1, 169, "1e999"):
+        refused = world.client.post(f"{path}/rotate", json={"overlap_hours": hours}, headers=ann)
+        assert refused.status_code == 422
+
+
+def test_the_old_secret_is_erased_when_the_overlap_is_over(
+    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = hook(world, receiver)
+    world.store.webhooks.rotate(made.webhook_id, "whsec_new", time.time() - 1)
+    app: Any = world.client.app
+    deliveries = Deliveries(world.store, app.state.jobs)
+
+    async def look() -> None:
+        async with deliveries.running():
+            await asyncio.sleep(0.5)
+
+    monkeypatch.setattr("tunefleet.service.webhooks._LOOK_S", 0.05)
+    asyncio.run(look())
+    kept = world.store.webhooks.get("ann", made.webhook_id)
+    assert kept is not None
+    assert (kept.secret, kept.previous_secret) == ("whsec_new", "")
+
+
+def test_past_deliveries_are_listed(world: World, receiver: Receiver) -> None:
+    ann, path = world.user("ann"), f"/v1/webhooks/{'a' * 16}/deliveries"
+    hook(world, receiver)
+    mine = job(world, ann)
+    ended(world, mine)
+    receiver.status = 500
+    deliver(world)
+    [failed] = world.client.get(path, headers=ann).json()["deliveries"]
+    assert (failed["event"], failed["status"], failed["error"]) == ("job.started", 500, "")
+    assert (failed["delivered"], failed["attempts"]) == (False, 1)
+    world.store.webhooks.advance("a" * 16, replace(state(world), next_at=0.0))
+    receiver.status = 200
+    deliver(world)
+    page = world.client.get(path, params={"limit": 1}, headers=ann).json()
+    rest = world.client.get(path, params={"cursor": page["next"]}, headers=ann).json()
+    assert rest["next"] is None
+    [last], [first] = page["deliveries"], rest["deliveries"]
+    assert (last["event"], last["attempts"], last["job"]) == ("job.failed", 1, mine)
+    assert (first["event"], first["attempts"], first["delivered"]) == ("job.started", 2, True)
+    ids = [headers["webhook-id"] for _, headers, _ in receiver.came]
+    assert [first["id"], first["id"], last["id"]] == ids
+
+
+def test_a_delivery_without_a_response_is_listed_with_its_error(
+    world: World, receiver: Receiver
+) -> None:
+    ann = world.user("ann")
+    hook(world, replace(receiver, url="http://127.0.0.1:1/"))
+    ended(world, job(world, ann))
+    deliver(world)
+    path = f"/v1/webhooks/{'a' * 16}/deliveries"
+    [listed] = world.client.get(path, headers=ann).json()["deliveries"]
+    assert listed["status"] is None
+    assert "ConnectError" in listed["error"]
+
+
+def test_a_webhook_that_is_disabled_while_it_is_delivered_to_stays_disabled(
+    world: World, receiver: Receiver
+) -> None:
+    ann, path = world.user("ann"), f"/v1/webhooks/{'a' * 16}"
+    hook(world, receiver)
+    ended(world, job(world, ann))
+
+    def disable(message_id: str) -> None:
+        stopped = replace(state(world), disabled="by its user")
+        world.store.webhooks.advance("a" * 16, stopped)
+
+    receiver.before = disable
+    deliver(world)
+    assert len(receiver.came) == 1
+    assert world.client.get(path, headers=ann).json()["disabled"] == "by its user"
+
+
+def test_the_client_has_the_verbs_of_webhooks(
+    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "_looked_up", public)
+    token = world.user("ann")["Authorization"].removeprefix("Bearer ")
+
+    async def used() -> None:
+        transport = httpx.ASGITransport(world.client.app)
+        async with AsyncClient("http://testserver", token, transport=transport) as client:
+            made = await client.add_webhook("https://example.org/", ["job.failed"])
+            rotated = await client.rotate_webhook(made["id"], overlap_hours=1)
+            assert rotated["secret"] not in (None, made["secret"])
+            assert not (await client.ping_webhook(made["id"]))["delivered"]
+            assert await client.deliveries(made["id"]) == []
+            assert (await client.enable_webhook(made["id"]))["disabled"] == ""
+            assert [each["id"] for each in await client.webhooks()] == [made["id"]]
+            await client.remove_webhook(made["id"])
+            assert await client.webhooks() == []
+
+    async def refused(*args: Any) -> Sent:
+        return Sent(None, "no route")
+
+    monkeypatch.setattr(sending, "_posted", refused)
+    asyncio.run(used())

@@ -29,8 +29,8 @@ NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0015"
-down_revision = "0014"
+revision = "0016"
+down_revision = "0015"
 
 
 def upgrade() -> None:
@@ -69,8 +69,8 @@ def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The tunefleet after this one: its revision is in the file that is returned."""
     scripts = Path(shutil.copytree(migrations.__path__[0], tmp_path / "scripts"))
     monkeypatch.setattr(revisions, "SCRIPTS", str(scripts))
-    monkeypatch.setattr(revisions, "HEAD", "0015")
-    added = scripts / "versions" / "r0015_owner.py"
+    monkeypatch.setattr(revisions, "HEAD", "0016")
+    added = scripts / "versions" / "r0016_owner.py"
     added.write_text(NEXT.format(more=""))
     return added
 
@@ -172,7 +172,7 @@ def test_an_old_file_is_upgraded_with_all_it_holds(old: Path, next_version: Path
     with closing(SqlStore.open(old)) as store:
         assert [job.job_id for job in store.jobs.page()] == ["a"]
     assert query(old, "SELECT owner, version_num FROM jobs, alembic_version") == [
-        ("nobody", "0015")
+        ("nobody", "0016")
     ]
 
 

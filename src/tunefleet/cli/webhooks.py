@@ -1,19 +1,20 @@
-"""`tunefleet webhooks`: where a service tells what happens to one's jobs."""
+"""`tunefleet webhooks`: URLs that receive the events of one's jobs from a service."""
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 import typer
 
-from tunefleet.cli import options, output
+from tunefleet.cli import options, output, parsing
 from tunefleet.cli.accounts import table
 from tunefleet.cli.help import Commands
 from tunefleet.cli.remote import client_of
 from tunefleet.errors import JobError
 
 webhooks = Commands(
-    name="webhooks", help="List, add, try and remove webhooks.", no_args_is_help=True
+    name="webhooks", help="Add, list, test and remove webhooks.", no_args_is_help=True
 )
 
 _Id = Annotated[
@@ -27,13 +28,15 @@ def list_webhooks(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """List one's webhooks, with what came of their last deliveries."""
-    found = _asked(server, "GET", "")
+    """List one's webhooks, each with the result of its last delivery."""
+    with client_of(server) as client:
+        found = client.webhooks()
     rows = [
         (w["id"], w["url"], ", ".join(w["events"]) or "all", w["disabled"] or w["last"])
-        for w in found["webhooks"]
+        for w in found
     ]
-    output.tell(json, found, lambda: table(("id", "url", "events", "last"), rows))
+    headings = ("id", "url", "events", "last")
+    output.tell(json, {"webhooks": found}, lambda: table(headings, rows))
 
 
 @webhooks.command("add")
@@ -46,8 +49,9 @@ def add_webhook(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Be told of one's jobs; prints the secret that signs what is sent."""
-    made = _asked(server, "POST", "", {"url": url, "events": event or []})
+    """Add a webhook; prints the secret that signs its messages."""
+    with client_of(server) as client:
+        made = client.add_webhook(url, event or [])
     text = f"webhook {made['id']}; its secret, which is not shown again: {made['secret']}"
     output.tell(json, made, lambda: typer.echo(text))
 
@@ -59,11 +63,62 @@ def ping_webhook(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Send a ping now; fails where it is not taken."""
-    sent = _asked(server, "POST", f"/{webhook}/test")
+    """Send a ping now; fails unless it is acknowledged."""
+    with client_of(server) as client:
+        sent = client.ping_webhook(webhook)
     if not sent["delivered"]:
-        raise JobError(f"the ping was not taken: {sent['detail']}", cure="see what answers there")
-    output.tell(json, sent, lambda: typer.echo(f"taken: {sent['detail']}"))
+        raise JobError(
+            f"the ping was not acknowledged: {sent['detail']}", cure="see what answers at the URL"
+        )
+    output.tell(json, sent, lambda: typer.echo(f"acknowledged: {sent['detail']}"))
+
+
+@webhooks.command("deliveries")
+def list_deliveries(
+    webhook: _Id,
+    limit: Annotated[
+        int, typer.Option(metavar="N", callback=parsing.positive, help="At most so many.")
+    ] = 50,
+    server: options.Server = None,
+    json: options.Json = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """List past deliveries, the newest event first."""
+    with client_of(server) as client:
+        found = client.deliveries(webhook, limit)
+    rows = [
+        (
+            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(d["last_at"])),
+            d["event"],
+            d["job"][:8],
+            _result(d),
+            str(d["attempts"]),
+        )
+        for d in found
+    ]
+    headings = ("time", "event", "job", "result", "attempts")
+    output.tell(json, {"deliveries": found}, lambda: table(headings, rows))
+
+
+def _result(delivery: dict[str, Any]) -> str:
+    return delivery["error"] or f"HTTP {delivery['status']}"
+
+
+@webhooks.command("rotate")
+def rotate_secret(
+    webhook: _Id,
+    overlap_hours: Annotated[
+        float, typer.Option(metavar="H", min=0, max=168, help="How long both secrets sign.")
+    ] = 24,
+    server: options.Server = None,
+    json: options.Json = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Replace the secret; prints the new one."""
+    with client_of(server) as client:
+        rotated = client.rotate_webhook(webhook, overlap_hours)
+    text = f"the new secret, which is not shown again: {rotated['secret']}"
+    output.tell(json, rotated, lambda: typer.echo(text))
 
 
 @webhooks.command("enable")
@@ -73,9 +128,10 @@ def enable_webhook(
     json: options.Json = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Let one that was disabled be told again, from now on."""
-    changed = _asked(server, "PATCH", f"/{webhook}", {"disabled": False})
-    output.tell(json, changed, lambda: typer.echo(f"webhook {webhook} is told what happens"))
+    """Enable a disabled webhook, for the events from now on."""
+    with client_of(server) as client:
+        changed = client.enable_webhook(webhook)
+    output.tell(json, changed, lambda: typer.echo(f"webhook {webhook} is enabled"))
 
 
 @webhooks.command("remove")
@@ -84,16 +140,7 @@ def remove_webhook(
     server: options.Server = None,
     traceback: options.Traceback = False,
 ) -> None:
-    """Be told nothing more."""
-    from tunefleet.client.calls import Call, done_by
-
+    """Remove a webhook and the list of its deliveries."""
     with client_of(server) as client:
-        client.done(done_by(Call("DELETE", f"/v1/webhooks/{webhook}")))
+        client.remove_webhook(webhook)
     typer.echo(f"webhook {webhook} is removed")
-
-
-def _asked(server: str | None, method: str, path: str, value: Any = None) -> dict[str, Any]:
-    from tunefleet.client.calls import Call, value_of
-
-    with client_of(server) as client:
-        return client.done(value_of(Call(method, f"/v1/webhooks{path}", value)))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx2 as httpx
 
-from tunefleet.client import calls, operations
+from tunefleet.client import calls, operations, webhooks
 from tunefleet.client.calls import Answer, Call, Calls
 from tunefleet.client.tries import TIMEOUT, Tries, headers_of, result_of
 from tunefleet.core.result import RunResult
@@ -165,3 +165,31 @@ class AsyncClient:
     async def best_records(self, operator: str = "") -> list[dict[str, Any]]:
         """As `Client.best_records`."""
         return await self.done(calls.pages("/v1/records/best", "records", operator=operator))
+
+    async def webhooks(self) -> list[dict[str, Any]]:
+        """As `Client.webhooks`."""
+        return await self.done(webhooks.listed())
+
+    async def add_webhook(self, url: str, events: Sequence[str] = ()) -> dict[str, Any]:
+        """As `Client.add_webhook`."""
+        return await self.done(webhooks.added(url, events))
+
+    async def ping_webhook(self, webhook: str) -> dict[str, Any]:
+        """As `Client.ping_webhook`."""
+        return await self.done(webhooks.pinged(webhook))
+
+    async def enable_webhook(self, webhook: str) -> dict[str, Any]:
+        """As `Client.enable_webhook`."""
+        return await self.done(webhooks.enabled(webhook))
+
+    async def rotate_webhook(self, webhook: str, overlap_hours: float = 24.0) -> dict[str, Any]:
+        """As `Client.rotate_webhook`."""
+        return await self.done(webhooks.rotated(webhook, overlap_hours))
+
+    async def deliveries(self, webhook: str, limit: int = 50) -> list[dict[str, Any]]:
+        """As `Client.deliveries`."""
+        return await self.done(webhooks.deliveries(webhook, limit))
+
+    async def remove_webhook(self, webhook: str) -> None:
+        """As `Client.remove_webhook`."""
+        await self.done(webhooks.removed(webhook))

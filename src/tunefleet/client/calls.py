@@ -1,6 +1,5 @@
-"""Operations as generators of calls: each yields what is to be asked and is sent the answer. So one
-text serves a client that waits and one that awaits.
-"""
+"""Operations as generators of calls: each yields a request and is sent the response. This way
+the blocking and the async client share them."""
 
 from __future__ import annotations
 
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 from tunefleet.client.packing import as_one_file
 from tunefleet.errors import (
     InputError,
+    InternalError,
     JobError,
     RetryElsewhereError,
     SetupError,
@@ -25,11 +25,11 @@ from tunefleet.errors import (
 
 T = TypeVar("T")
 
-#: Bytes of a part that is sent, and of one that is fetched.
+#: Bytes of an uploaded and of a downloaded part.
 _PART_BYTES = 4 << 20
-#: Seconds for which the service is asked to wait for news.
+#: Seconds for which the service is asked to wait for events.
 _WAIT_S = 25
-#: Looks for the last event of a job that has ended, and the seconds between them.
+#: Polls for the last event of a job that has ended, and the seconds between them.
 _LAST_LOOKS, _LAST_LOOK_S = 4, 0.5
 ENDED = frozenset({"succeeded", "failed", "cancelled", "expired"})
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -53,7 +53,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
@@ -61,7 +61,7 @@ class Answer:
 
     @property
     def value(self) -> Any:
-        """Its JSON. Raises SetupError where it is none: another service answers there."""
+        """Its JSON. Raises SetupError where it is none, as from another server."""
         try:
             return json.loads(self.content)
         except ValueError as error:
@@ -74,7 +74,7 @@ Calls = Generator[Call, Answer, T]
 
 
 def error_of(answer: Answer) -> TunefleetError:
-    """The error of the tree that a problem is."""
+    """The error of the tree for a problem."""
     try:
         problem = json.loads(answer.content)
         detail, cure = str(problem["detail"]), str(problem.get("cure", ""))
@@ -100,17 +100,17 @@ def value_of(call: Call) -> Calls[dict[str, Any]]:
 
 
 def done_by(call: Call) -> Calls[None]:
-    """One call that answers nothing."""
+    """One call without a result."""
     yield call
 
 
 def me() -> Calls[dict[str, Any]]:
-    """Whose token it is."""
+    """The user of the token."""
     return (yield from value_of(Call("GET", "/v1/me")))
 
 
 def pages(path: str, name: str, **params: str) -> Calls[list[dict[str, Any]]]:
-    """What all pages of a list have under a name."""
+    """The items of all pages of a list, under a key."""
     found: list[dict[str, Any]] = []
     cursor: str | None = ""
     while cursor is not None:
@@ -121,8 +121,8 @@ def pages(path: str, name: str, **params: str) -> Calls[list[dict[str, Any]]]:
 
 
 def upload(path: Path) -> Calls[str]:
-    """Send a network or arrays, a folder as an archive; its digest. What the service has of it is
-    not sent again. Raises InputError for what cannot be read, or is refused."""
+    """Upload a network or arrays, a folder as an archive; returns its digest. Files that the
+    service has are not sent again. Raises InputError for what cannot be read, or is refused."""
     try:
         with as_one_file(path) as file:
             return (yield from _sent(file))
@@ -151,8 +151,8 @@ def _sent(file: Path) -> Calls[str]:
 
 
 def submit(network: str | Path, asked: Mapping[str, Any]) -> Calls[dict[str, Any]]:
-    """Ask for a job of a network, whose file is sent where it has one, as are those of `calibrate`
-    and `inputs`; what is known of it."""
+    """Submit a job; files of the network, of `calibrate` and of `inputs` are uploaded. Returns
+    the job (`JobView`)."""
     sent = {**asked, "network": (yield from digest_of(network))}
     if asked.get("calibrate"):
         sent["calibrate"] = yield from digest_of(asked["calibrate"])
@@ -164,7 +164,8 @@ def submit(network: str | Path, asked: Mapping[str, Any]) -> Calls[dict[str, Any
 
 
 def digest_of(given: str | Path) -> Calls[str]:
-    """What the service knows a file by, which is sent; a digest and a name of the zoo stay."""
+    """The digest of a file, which is uploaded; a digest or a name of the zoo is returned
+    unchanged."""
     text = str(given)
     if text.startswith("zoo:") or (_DIGEST.fullmatch(text) and not Path(text).exists()):
         return text
@@ -172,36 +173,40 @@ def digest_of(given: str | Path) -> Calls[str]:
 
 
 def submit_named(asked: Mapping[str, Any]) -> Calls[dict[str, Any]]:
-    """Ask for a job of what the service has. Sent again after a cut it is the same job."""
+    """Submit a job of files that the service has. Retries do not create a second job."""
     key = {"Idempotency-Key": uuid.uuid4().hex}
     value: dict[str, Any] = (yield Call("POST", "/v1/jobs", asked, headers=key)).value
     return value
 
 
 def job(name: str, wait_s: int = 0) -> Calls[dict[str, Any]]:
-    """What is known of a job; with `wait_s` once it has ended, or that many seconds later."""
+    """A job (`JobView`); with `wait_s` when it has ended, or after that many seconds."""
     headers = {"Prefer": f"wait={wait_s}"} if wait_s else {}
     value: dict[str, Any] = (yield Call("GET", f"/v1/jobs/{name}", headers=headers)).value
     return value
 
 
 def ended(name: str) -> Calls[dict[str, Any]]:
-    """What is known of a job when it has ended."""
+    """A job when it has ended."""
     while (view := (yield from job(name, _WAIT_S)))["state"] not in ENDED:
         pass
     return view
 
 
 def value_of_job(view: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of a job that has ended. Raises JobError for one that did not succeed."""
+    """The result of a job that has ended. Raises the error that ended it where that is known,
+    else JobError for one that did not succeed."""
     if view["state"] != "succeeded":
         reason = (view["reason"] or {}).get("text") or view["state"]
+        kind = error_named(view.get("error") or "")
+        if not issubclass(kind, (JobError, InternalError)):
+            raise kind(reason)
         raise JobError(f"job {view['id'][:8]} has {view['state']}: {reason}", cure="see its log")
     return dict(view["result"] or {})
 
 
 def events(name: str, after: int) -> Calls[list[dict[str, Any]]]:
-    """The next events of a job behind a number, as they come; none where it is long quiet."""
+    """The next events of a job after a number; empty after a long time without one."""
     headers = {"Prefer": f"wait={_WAIT_S}"}
     call = Call("GET", f"/v1/jobs/{name}/events", params={"after": after}, headers=headers)
     page: list[dict[str, Any]] = (yield call).value["events"]
@@ -209,17 +214,17 @@ def events(name: str, after: int) -> Calls[list[dict[str, Any]]]:
 
 
 class Follower:
-    """When the events of a job are over: behind its last one, which may be kept a moment after the
-    job has ended."""
+    """Decides when the events of a job are complete: the last one may be stored a moment after
+    the end of the job."""
 
     def __init__(self) -> None:
         self._last = ""
         self._looks = _LAST_LOOKS
-        #: Seconds to wait before the next look.
+        #: Seconds to wait before the next poll.
         self.pause_s = 0.0
 
     def is_over(self, page: Sequence[Mapping[str, Any]], state: str) -> bool:
-        """After a page of events; `state` is that of the job behind an empty one."""
+        """Call after each page of events; `state` is that of the job after an empty one."""
         self.pause_s = 0.0
         if page:
             self._last = str(page[-1]["event"])
@@ -248,8 +253,8 @@ def asked_of(name: str, verb: str) -> Calls[dict[str, Any]]:
 
 
 def fetch(artifact: str, folder: Path) -> Calls[Path]:
-    """An artifact's files in a folder of its name below `folder`; those that are there whole are
-    not fetched again, others go on. Raises InputError where a file is not what it should be."""
+    """Download an artifact's files into a folder of its name below `folder`; complete files are
+    kept, partial ones continued. Raises InputError where a file does not have its digest."""
     found = (yield Call("GET", f"/v1/artifacts/{artifact}")).value
     place = folder / str(found["id"])
     for each in found["files"]:

@@ -1,4 +1,4 @@
-"""A client of a service that waits."""
+"""The blocking client of a service."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx2 as httpx
 
-from tunefleet.client import calls, operations
+from tunefleet.client import calls, operations, webhooks
 from tunefleet.client.calls import Answer, Call, Calls
 from tunefleet.client.tries import TIMEOUT, Tries, headers_of, result_of
 from tunefleet.core.result import RunResult
@@ -27,7 +27,7 @@ def connect(url: str, token: str) -> Client:
 
 
 class Client:
-    """Asks a service and waits. Not for several threads at once."""
+    """A client that blocks. Not thread-safe."""
 
     def __init__(self, url: str, token: str, **how: Any) -> None:
         self._http = httpx.Client(base_url=url, headers=headers_of(token), timeout=TIMEOUT, **how)
@@ -71,23 +71,23 @@ class Client:
             time.sleep(pause_s)
 
     def upload(self, file: str | Path) -> str:
-        """Send a network's file; its digest."""
+        """Upload a network's file; returns its digest."""
         return self.done(calls.upload(Path(file)))
 
     def submit(self, network: str | Path, **asked: Any) -> dict[str, Any]:
-        """Ask for a job, whose fields are those of the API (`AskedJob`); what is known of it."""
+        """Submit a job; `asked` are fields of the API (`AskedJob`). Returns the job (`JobView`)."""
         return self.done(calls.submit(network, asked))
 
     def tune(self, network: str | Path, **asked: Any) -> RunResult:
-        """Tune a network and wait for its result. Raises JobError where it fails."""
+        """Tune a network and wait for its result. Raises the error of a job that fails."""
         return result_of(self.wait(self.submit(network, kind="tune", **asked)["id"]))
 
     def build(self, network: str | Path, **asked: Any) -> RunResult:
-        """A module of what is known, without a search."""
+        """A module from existing results, without a search."""
         return result_of(self.wait(self.submit(network, kind="build", **asked)["id"]))
 
     def job(self, name: str) -> dict[str, Any]:
-        """What is known of a job."""
+        """A job (`JobView`)."""
         return self.done(calls.job(name))
 
     def jobs(self, limit: int = 50, state: str = "") -> list[dict[str, Any]]:
@@ -95,12 +95,12 @@ class Client:
         return self.done(calls.jobs(limit, state))
 
     def wait(self, name: str) -> dict[str, Any]:
-        """What is known of a job when it has ended."""
+        """A job when it has ended."""
         return self.done(calls.ended(name))
 
     def events(self, name: str, after: int = 0) -> Iterator[dict[str, Any]]:
-        """The events of a job behind a number, as they come, until it has ended. A cut is not
-        noticed: it goes on behind the last one."""
+        """The events of a job after a number, as they arrive, until it has ended. Resumes after
+        interruptions."""
         follower = calls.Follower()
         while True:
             page = self.done(calls.events(name, after))
@@ -113,11 +113,11 @@ class Client:
                 time.sleep(follower.pause_s)
 
     def pause(self, name: str) -> dict[str, Any]:
-        """What runs finishes, nothing more starts."""
+        """Pause a job: running stages finish, no more start."""
         return self.done(calls.asked_of(name, "pause"))
 
     def resume(self, name: str) -> dict[str, Any]:
-        """Continue a paused job."""
+        """Resume a paused job."""
         return self.done(calls.asked_of(name, "resume"))
 
     def cancel(self, name: str) -> dict[str, Any]:
@@ -125,15 +125,15 @@ class Client:
         return self.done(calls.asked_of(name, "cancel"))
 
     def retry(self, name: str) -> dict[str, Any]:
-        """Ask for a job that has ended again; the new one."""
+        """Submit the request of a job that has ended again; returns the new job."""
         return self.done(calls.asked_of(name, "retry"))
 
     def fetch(self, artifact: str, folder: str | Path = ".") -> Path:
-        """An artifact in a folder of its name below `folder`, compared with its digests."""
+        """Download an artifact into a folder of its name below `folder` and verify its digests."""
         return self.done(calls.fetch(artifact, Path(folder)))
 
     def evaluate_artifact(self, artifact: str, rounds: int = 12) -> Evaluation:
-        """Measure an artifact of the service again, beside its source framework."""
+        """Measure an artifact of the service again, and its source framework in the same rounds."""
         return self.done(operations.evaluate_artifact(artifact, rounds))
 
     def run_artifact(self, artifact: str, arrays: Sequence[Any]) -> list[Any]:
@@ -147,26 +147,55 @@ class Client:
         repeat: int | None = None,
         out: str | Path | None = None,
     ) -> dict[str, Any]:
-        """What `tunefleet run --json` gives for `.npy` files, done by the service; outputs go to
-        `out`, as its `--output`."""
+        """Run an artifact of the service on `.npy` files; returns the value of `tunefleet run
+        --json`. Outputs go to `out`, as with its `--output`."""
         place = None if out is None else Path(out)
         return self.done(operations.call_artifact(artifact, inputs, repeat, place))
 
     def place(
         self, network: str | Path, devices: Sequence[str] | Mapping[str, str], **asked: Any
     ) -> dict[str, Any]:
-        """Where each task of a network should run, as `tunefleet place --json` gives it. `devices`
-        are names, or names with their targets."""
+        """Where each task of a network should run, as `tunefleet place --json`. `devices` are
+        names, or names with their targets."""
         return self.done(operations.place(network, devices, asked))
 
     def run_timeline(self, job: str) -> dict[str, Any]:
-        """Where and when the stages of a job ran, as `tunefleet timeline --json` gives it."""
+        """Where and when the stages of a job ran, as `tunefleet timeline --json`."""
         return self.done(calls.value_of(Call("GET", f"/v1/jobs/{job}/timeline")))
 
     def devices(self) -> list[dict[str, Any]]:
-        """What measures."""
+        """The devices of the service (`DeviceView`)."""
         return self.done(calls.value_of(Call("GET", "/v1/devices")))["devices"]  # type: ignore[no-any-return]
 
     def best_records(self, operator: str = "") -> list[dict[str, Any]]:
         """The fastest verified program of each task, as `tunefleet records best --json`."""
         return self.done(calls.pages("/v1/records/best", "records", operator=operator))
+
+    def webhooks(self) -> list[dict[str, Any]]:
+        """One's webhooks, each with the result of its last delivery."""
+        return self.done(webhooks.listed())
+
+    def add_webhook(self, url: str, events: Sequence[str] = ()) -> dict[str, Any]:
+        """A new webhook for these types of events, or for all; `secret` is not shown again."""
+        return self.done(webhooks.added(url, events))
+
+    def ping_webhook(self, webhook: str) -> dict[str, Any]:
+        """Send a webhook a `ping`; whether it was `delivered`, with the HTTP `status`."""
+        return self.done(webhooks.pinged(webhook))
+
+    def enable_webhook(self, webhook: str) -> dict[str, Any]:
+        """Enable a webhook that was disabled; it receives the events from now on."""
+        return self.done(webhooks.enabled(webhook))
+
+    def rotate_webhook(self, webhook: str, overlap_hours: float = 24.0) -> dict[str, Any]:
+        """Replace a webhook's secret; `secret` is the new one. Messages are signed with the old one
+        as well for so many hours, a week at most."""
+        return self.done(webhooks.rotated(webhook, overlap_hours))
+
+    def deliveries(self, webhook: str, limit: int = 50) -> list[dict[str, Any]]:
+        """Past deliveries of a webhook (`DeliveryView`), the newest event first."""
+        return self.done(webhooks.deliveries(webhook, limit))
+
+    def remove_webhook(self, webhook: str) -> None:
+        """Remove a webhook."""
+        self.done(webhooks.removed(webhook))

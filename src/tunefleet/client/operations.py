@@ -1,4 +1,4 @@
-"""What the local API does with networks and artifacts, asked of a service: generators of calls."""
+"""The local API's operations on networks and artifacts, done by a service: generators of calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def evaluate_artifact(artifact: str, rounds: int) -> Calls[Evaluation]:
 def call_artifact(
     artifact: str, inputs: Sequence[str | Path], repeat: int | None, out: Path | None
 ) -> Calls[dict[str, Any]]:
-    """Call an artifact on files, and fetch its outputs where they are to go somewhere."""
+    """Call an artifact on files, and download its outputs if `out` is given."""
     digests = []
     for file in inputs:
         digests.append((yield from calls.digest_of(file)))

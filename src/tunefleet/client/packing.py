@@ -1,4 +1,4 @@
-"""Networks of several files as one that can be sent."""
+"""Networks of several files as one file for upload."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _READ_BYTES = 1 << 20
 
 @contextmanager
 def as_one_file(path: Path) -> Iterator[Path]:
-    """A network or arrays as one file: itself, or a zip archive of what belongs to it, which is
-    there within the block; equal content makes equal archives. Raises InputError."""
+    """A network or arrays as one file: itself, or a zip archive of its files, which exists
+    within the block; equal content makes equal archives. Raises InputError."""
     files = _files(path)
     if len(files) == 1 and not path.is_dir():
         yield path

@@ -1,4 +1,4 @@
-"""What every client of a service does: the tries of one call, and what came of a job."""
+"""What both clients share: the attempts of one call, and the result of a job."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tunefleet.core.result import RunResult
 from tunefleet.errors import RetryElsewhereError
 from tunefleet.report.result import read_result
 
-#: Seconds of a connection and of an answer, and between two tries of a call that got none.
+#: Time limits of a connection and of a response, and pauses between attempts, in seconds.
 TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 PAUSES_S = (0.2, 0.5, 1.0, 2.0, *[3.0] * 8)
-#: Further tries of a call that waits anyway, as for the end of a job: a service may begin again.
+#: Further attempts of a call that waits, as for the end of a job: a service may restart.
 _WAITS = 80
 _NOT_REACHED = (httpx.ConnectError, httpx.ConnectTimeout)
-#: The service is busy, or begins.
+#: The service is busy, or starting.
 _LATER = (429, 502, 503, 504)
 
 
 class Tries:
-    """The tries of one call: each call may be sent again, since the service knows it."""
+    """The attempts of one call. Every call may be repeated, since the service recognises it."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -48,19 +48,20 @@ class Tries:
     def pause_s(
         self, response: httpx.Response | None, error: httpx.TransportError | None
     ) -> float | None:
-        """How long to wait before the call is sent again; None where it is answered."""
+        """Seconds until the next attempt; None where the call is answered."""
         if self._is_wait and error is not None and not isinstance(error, _NOT_REACHED):
-            self._begin()  # the service was there, and ended while it waited
+            self._begin()  # the service responded, and ended while the call waited
         least = response.headers.get("retry-after", "") if response is not None else ""
         later = response is None or response.status_code in _LATER or least
         if not (later and self._left):
             return None
-        # Not all clients at the same moment: a service that begins again has them all at once.
+        # Jitter: all clients retry after a restart of the service.
         pause_s = self._left.pop(0) * random.uniform(0.5, 1.5)
         return max(pause_s, float(least) if least.isdigit() else 0.0)
 
     def answer(self, response: httpx.Response | None, error: Exception | None) -> Answer:
-        """Raises what the service refuses, and RetryElsewhereError where it does not answer."""
+        """The response. Raises the error of a refusal, and RetryElsewhereError without a
+        response."""
         if response is None:
             cure = "see its address, and that it runs"
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
@@ -77,5 +78,5 @@ def headers_of(token: str) -> dict[str, str]:
 
 
 def result_of(view: dict[str, Any]) -> RunResult:
-    """Of a job that has ended. Raises JobError for one that did not succeed."""
+    """The result of a job that has ended. Raises as `calls.value_of_job`."""
     return read_result(calls.value_of_job(view), f"job {view['id'][:8]}")

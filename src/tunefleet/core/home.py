@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tunefleet.core.ids import digest
 from tunefleet.core.importing import NetworkSource
 from tunefleet.errors import SetupError
 
@@ -140,8 +141,12 @@ class Home:
 
     @property
     def outputs(self) -> Path:
-        """What artifacts gave for users of the service, a folder for each job."""
+        """Outputs of jobs of kind `run`, by their tenant and job."""
         return self.root / "outputs"
+
+    def outputs_of(self, tenant: str) -> Path:
+        """Outputs of a tenant's jobs, a folder for each of them."""
+        return self.outputs / digest(["outputs", tenant])
 
     @property
     def bugs(self) -> Path:

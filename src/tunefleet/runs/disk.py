@@ -104,12 +104,20 @@ def _parts(store: Store, home: Home) -> list[DiskPart]:
             _part(name, about, folder, () if busy else _unneeded(folder, needed))
             for folder, name, about in sources
         ),
-        DiskPart("outputs", "of artifacts that a service ran", _size([home.outputs])),
+        _part(
+            "outputs", "of run jobs of a service", home.outputs, _outputs_without_job(store, home)
+        ),
         DiskPart("bug reports", "what to send with a report", _size([home.bugs])),
         DiskPart("logs", "what runs did: tunefleet logs", _size([home.logs])),
         DiskPart("other", "named devices, files of others", _size(rest)),
         _temporary(home),
     ]
+
+
+def _outputs_without_job(store: Store, home: Home) -> list[Path]:
+    """Folders of jobs that are not in the store any more."""
+    folders = [job for tenant in _folders(home.outputs) for job in _folders(tenant)]
+    return [folder for folder in folders if not store.jobs.page(prefix=folder.name, limit=1)]
 
 
 def _known(home: Home) -> list[Path]:

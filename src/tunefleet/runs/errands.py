@@ -38,7 +38,7 @@ from tunefleet.core.precision import FLOAT32
 from tunefleet.core.result import Evaluation, RunResult
 from tunefleet.core.settings import MeasureSettings, TuneSettings
 from tunefleet.core.statistics import Interval
-from tunefleet.errors import JobError, TunefleetError, judged
+from tunefleet.errors import InputError, JobError, TunefleetError, judged
 from tunefleet.fleet.leases import Leases
 from tunefleet.report.result import read_evaluation
 from tunefleet.runs.calling import call_artifact, save_outputs
@@ -46,6 +46,7 @@ from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.evaluation import device_alone, measured_again
 from tunefleet.runs.jobs import close_cancelled
 from tunefleet.runs.placement import check_division, placed
+from tunefleet.runs.quotas import QUOTA_CURE, lack_of_quota
 from tunefleet.runs.request import SearchRequest, check_rounds, enter_job, job_spec, source_of
 from tunefleet.runs.submitting import done_by_server, server_of
 from tunefleet.store import Store, open_store
@@ -56,9 +57,15 @@ ERRANDS = frozenset({JobKind.PLACE, JobKind.EVALUATE, JobKind.RUN})
 #: Where outputs of a run go in the folder of its job.
 _OUTPUT = "output.npy"
 
-
 #: Seconds between two looks whether a user cancels a job.
 _LOOK_S = 0.5
+#: Keeps the outputs of a job of kind `run` and returns their names.
+_SaveOutputs = Callable[[Sequence[Any]], Sequence[str]]
+
+
+def _save_nothing(arrays: Sequence[Any]) -> Sequence[str]:
+    """For jobs of other kinds."""
+    return ()
 
 
 def _unheard(text: str) -> None:
@@ -206,7 +213,7 @@ def _answer(
     """What a job of one call brings, by the server of its home where one runs. Raises what ended
     it."""
     if server_of(context.home) is None:
-        call = partial(_called, spec, context.home, Path())
+        call = partial(_called, spec, context.home, _save_nothing)
         return _done_here(spec, context, tell, call)
     with closing(open_store(context.home)) as store:
         return done_by_server(store, spec, context, _notes_to(tell), ControlRequest.CANCEL)
@@ -252,7 +259,8 @@ def _done(
         answer = call(lambda text: keep(Note(text)))
     except Exception as raised:
         error = judged(raised)
-        store.jobs.finish(job.job_id, JobState.FAILED, {"stopped": str(error)})
+        summary = {"stopped": str(error), "error": type(error).__name__}
+        store.jobs.finish(job.job_id, JobState.FAILED, summary)
         keep(ended_by(error))
         if error is raised:
             raise
@@ -264,10 +272,10 @@ def _done(
 
 
 def _called(
-    spec: JobSpec, home: Path, outputs: Path, tell: Callable[[str], None]
+    spec: JobSpec, home: Path, save: _SaveOutputs, tell: Callable[[str], None]
 ) -> dict[str, Any]:
     if spec.called is not None:
-        return _call(spec.called, home, outputs, tell)
+        return _call(spec.called, home, save, tell)
     if spec.evaluated is not None:
         artifact = open_artifact(spec.evaluated.artifact, home)
         return measured_again(artifact, home, spec.evaluated.rounds, tell).to_dict()
@@ -286,11 +294,20 @@ def _called(
     return placed(spec.source, contexts, tell)
 
 
-def _call(called: Called, home: Path, outputs: Path, tell: Callable[[str], None]) -> dict[str, Any]:
-    def save(arrays: Sequence[Any]) -> list[str]:
-        outputs.mkdir(parents=True, exist_ok=True)
-        return [Path(path).name for path in save_outputs(arrays, outputs / _OUTPUT)]
+def _saved(store: Store, home: Path, job: Job, arrays: Sequence[Any]) -> list[str]:
+    """Keep the outputs of a job; their names in its folder. Raises InputError where its tenant may
+    not have as many bytes."""
+    tenant, size = job.spec.tenant, sum(array.nbytes for array in arrays)
+    if lack := lack_of_quota(store, home, tenant, size):
+        raise InputError(lack, cure=QUOTA_CURE)
+    folder = Home(home).outputs_of(tenant) / job.job_id
+    folder.mkdir(parents=True, exist_ok=True)
+    return [Path(path).name for path in save_outputs(arrays, folder / _OUTPUT)]
 
+
+def _call(
+    called: Called, home: Path, save: _SaveOutputs, tell: Callable[[str], None]
+) -> dict[str, Any]:
     with device_alone(open_artifact(called.artifact, home), home, "run", tell):
         return call_artifact(
             called.artifact,
@@ -360,7 +377,8 @@ def _main(home: str, job_id: str) -> int:
         job = store.jobs.get(job_id)
         with closing(Leases(store.coordination)) as leases, leases.job(job.spec.fingerprint):
             if store.jobs.get(job_id).state is JobState.RUNNING:
-                call = partial(_called, job.spec, Path(home), Home(Path(home)).outputs / job_id)
+                save = partial(_saved, store, Path(home), job)
+                call = partial(_called, job.spec, Path(home), save)
                 with _ended_by_user(store, job):
                     _done(store, job, lambda event: None, call)
     return 0

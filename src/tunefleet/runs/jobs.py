@@ -192,7 +192,7 @@ def remove_job(store: Store, root: Home, job: Job) -> None:
     with Leases(store.coordination).job(job.spec.fingerprint):
         store.jobs.remove(job.job_id)
         remove_unused(root.objects / job.job_id)
-        shutil.rmtree(root.outputs / job.job_id, ignore_errors=True)
+        shutil.rmtree(root.outputs_of(job.spec.tenant) / job.job_id, ignore_errors=True)
 
 
 def _mapping(summary: Any) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The service of a home: what people who are not on its machine may ask of it, over HTTP."""
+"""The HTTP service of a home, for users on other machines."""

@@ -1,4 +1,4 @@
-"""Checks of what users send: a few at once, in threads of their own, beside what jobs measure."""
+"""Checks of uploads: a few at once, in threads of their own, while no measurement runs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tunefleet.store import Store
 
 T = TypeVar("T")
 
-#: Checks at once of all users, and those of one user that run or wait.
+#: Concurrent checks of all users, and running or waiting ones of one user.
 _AT_ONCE, _MOST_OF_USER = 2, 4
 
 
 class Admission:
-    """Runs checks, each while nothing is measured on this machine's own cores. Its methods are
-    called in the event loop, which goes on meanwhile."""
+    """Runs checks, each while nothing is measured on this machine's own cores. For one event
+    loop, which a check does not block."""
 
     def __init__(self, home: Path, store: Store) -> None:
         self._context = BenchmarkContext(home=home)
@@ -37,8 +37,8 @@ class Admission:
         self._closed = threading.Event()
 
     async def checked(self, user: str, what: str, check: Callable[[], T]) -> T:
-        """What `check` returns or raises. Where the same is being checked for a user already, that
-        is waited for. Raises Refused where a user has too many of them."""
+        """The result of `check`, or the error it raises. Concurrent calls with the same `what`
+        share one check. Raises Refused where a user has too many of them."""
         key = (user, what)
         if key not in self._running:
             if sum(of == user for of, _ in self._running) >= _MOST_OF_USER:
@@ -50,7 +50,7 @@ class Admission:
                 )
             self._running[key] = asyncio.create_task(self._in_thread(check))
             self._running[key].add_done_callback(lambda task: self._ended(key, task))
-        # Who asked may go; the check goes on.
+        # The request may be cancelled; the check continues.
         answer: T = await asyncio.shield(self._running[key])
         return answer
 
@@ -60,10 +60,10 @@ class Admission:
     def _ended(self, key: tuple[str, str], task: asyncio.Task[Any]) -> None:
         del self._running[key]
         if not task.cancelled():
-            task.exception()  # seen, also where nobody waits for it any more
+            task.exception()  # retrieved, also where no request waits for it any more
 
     def close(self) -> None:
-        """No more checks begin."""
+        """Start no more checks."""
         self._closed.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._leases.close()
@@ -87,20 +87,20 @@ class Admission:
 
 
 class CheckedImports:
-    """With which options the networks of a user were imported by a check, kept in files. Any thread
-    may call."""
+    """The import options with which checks imported the networks of a user, kept in files.
+    Thread-safe."""
 
     def __init__(self, home: Path, user: str) -> None:
         self._folder = user_folder(home, user)
 
     def keep(self, network: str, options: ImportOptions) -> None:
-        """That a network, by its digest, can be imported with these options."""
+        """Record that a network, given by its digest, can be imported with these options."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self._file(network).open("a", encoding="utf-8") as file:
             file.write(f"{_key(options)}\n")
 
     def has(self, network: str, options: ImportOptions) -> bool:
-        """Whether that is known."""
+        """Whether that is recorded."""
         file = self._file(network)
         return file.exists() and _key(options) in file.read_text(encoding="utf-8").split()
 
@@ -113,9 +113,9 @@ def _key(options: ImportOptions) -> str:
 
 
 def user_folder(home: Path, user: str) -> Path:
-    """Where a user's files on their way are, and what is known of those that were checked."""
+    """The folder of a user's unfinished uploads and records of checks."""
     return Home(home).uploads / digest(["uploads", user])
 
 
 def _unheard(event: Event) -> None:
-    """That a check waits is seen by its answer."""
+    """The response shows that a check had to wait."""

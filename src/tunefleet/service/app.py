@@ -29,13 +29,13 @@ from tunefleet.service import (
     routes_webhooks,
 )
 from tunefleet.service.admission import Admission
-from tunefleet.service.audit import AuditLog
+from tunefleet.service.audit import AuditLog, ClientAddresses
 from tunefleet.service.caller import address_rates, user_rates
 from tunefleet.service.curves import JobHistories
 from tunefleet.service.devices import ServiceDevices
 from tunefleet.service.jobs import ServiceJobs
 from tunefleet.service.news import News
-from tunefleet.service.problems import tell_problems
+from tunefleet.service.problems import handle_errors
 from tunefleet.service.tokens import KnownTokens
 from tunefleet.service.uploads import UploadCheck, Uploads
 from tunefleet.service.webhooks import Deliveries
@@ -50,8 +50,8 @@ def _nobody(job_ids: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """`most_bytes`: the largest upload that is accepted. `private_webhooks`: what happens is told
-    to private addresses too, and by http."""
+    """`most_bytes`: the largest upload that is accepted. `private_webhooks`: webhooks may have
+    private addresses, and http."""
 
     most_bytes: int = 4 * _GIB
     private_webhooks: bool = False
@@ -95,8 +95,9 @@ def service_app(
     app.state.user_rates, app.state.address_rates = user_rates(), address_rates()
     app.state.tokens = KnownTokens(store.accounts)
     app.state.audit = AuditLog(Home(home).audit_log)
-    tell_problems(app, Home(home).bugs)
+    handle_errors(app, Home(home).bugs)
     app.add_middleware(CarefulHeaders)
+    app.add_middleware(ClientAddresses)
     for routes in (
         routes_health,
         routes_networks,
@@ -117,7 +118,7 @@ def service_app(
     return app
 
 
-#: What every response says to a browser, where it says nothing else.
+#: Headers of every response that does not set them itself.
 _HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"referrer-policy": b"same-origin",

@@ -1,4 +1,4 @@
-"""What users ask, as specifications of jobs."""
+"""Requests of users as specifications of jobs."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _ZOO = "zoo:"
 
 
 class AskedJobs:
-    """Jobs as users ask for them. Each method raises Refused for what belongs to another, as for
-    what there is not, and errors of the tree; any thread may call."""
+    """Turns requests into jobs. Each method raises Refused for objects of other users, as for
+    those that do not exist, and errors of the tree. Thread-safe."""
 
     def __init__(self, home: Path, store: Store) -> None:
         self._home = home
         self._store = store
 
     def context(self, user: User, asked: AskedJob) -> BenchmarkContext:
-        """Where it is to be done, or the first of the places."""
+        """Where the job runs; of several places the first."""
         if asked.kind == "place" and asked.devices:
             return next(iter(self._places(user, asked).values()))
         return BenchmarkContext(
@@ -54,8 +54,8 @@ class AskedJobs:
         )
 
     def check(self, user: User, asked: AskedJob) -> Callable[[], NetworkSource] | None:
-        """What has to be done of a network in a sandbox before its job: its import, where it was
-        not imported with these options before, and quantising it. None where nothing has."""
+        """The work on a network that needs a sandbox before its job: its import, unless it was
+        imported with these options before, and quantising. None where there is none."""
         if self.is_known(asked):
             return None
         options, place = self._options(user, asked), None
@@ -75,7 +75,7 @@ class AskedJobs:
         return call
 
     def is_known(self, asked: AskedJob) -> bool:
-        """Whether nothing that was sent is read for a job, which takes no look at the store."""
+        """Whether a job reads no uploaded file; decided without the store."""
         is_zoo = asked.network.startswith(_ZOO) and asked.precision != INT8
         return not asked.network or asked.artifact is not None or (is_zoo and not asked.inputs)
 
@@ -88,8 +88,8 @@ class AskedJobs:
         from_job: str,
         source: NetworkSource | None,
     ) -> JobSpec:
-        """`folder` is that of an artifact, `from_job` a job; `source` is the network where it is
-        known."""
+        """The specification. `folder` is that of an artifact, `from_job` a job; `source` is the
+        network, if it was imported already."""
         if folder is not None:
             return self._of_artifact(user, asked, open_artifact(folder))
         if asked.kind == "place":
@@ -167,7 +167,7 @@ class AskedJobs:
 
 
 def is_network(home: Path, kept: KeptNetwork) -> bool:
-    """Whether a file that was sent is a network, and not arrays."""
+    """Whether an uploaded file is a network rather than arrays."""
     if Path(kept.name).suffix.lower() != ".zip":
         return Path(kept.name).suffix.lower() not in ARRAY_SUFFIXES
     place = home / kept.place

@@ -1,4 +1,4 @@
-"""Who calls: the user of a token or of a browser's session, within their rate."""
+"""Authentication and rate limits: the user of a token or of a browser's session."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tunefleet.service.problems import Refused
 from tunefleet.store import AccessToken, User
 
 COOKIE = "tunefleet_session"
-#: Requests in a row, and each second after that, of one user; and of one address without a token.
+#: Burst, and requests a second, of one user; then of one address without a token.
 _BURST, _PER_S = 400.0, 100.0
 _ADDRESS_BURST, _ADDRESS_PER_S = 40.0, 5.0
-#: Who is remembered.
+#: Callers whose rates are kept.
 _MOST_CALLERS = 10_000
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
@@ -29,7 +29,7 @@ _cookie = APIKeyCookie(name=COOKIE, auto_error=False, description="a browser's s
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A user by one of their tokens. An admin is one only by a token that says so."""
+    """A user and the token they use. Admin rights need an admin's token."""
 
     user: User
     token: AccessToken
@@ -40,7 +40,7 @@ class Caller:
 
 
 class Rates:
-    """A bucket of requests for each caller, which fills again."""
+    """A token bucket for each caller."""
 
     def __init__(self, burst: float, per_s: float) -> None:
         self._burst = burst
@@ -49,7 +49,7 @@ class Rates:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str) -> float:
-        """Count a request; the seconds to wait for where it is one too many, else 0."""
+        """Count a request. Returns the seconds to wait if it exceeds the rate, else 0."""
         now = time.monotonic()
         with self._lock:
             left, at = self._left.pop(who, (self._burst, now))
@@ -73,8 +73,8 @@ def caller_of(
     bearer: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
     cookie: Annotated[str | None, Security(_cookie)],
 ) -> Caller:
-    """The caller of a request. Raises Refused: 401 without a valid token, 403 where another site
-    sent what changes something, 429 for too many requests."""
+    """The caller of a request. Raises Refused: 401 without a valid token, 403 for a change that
+    another site requested, 429 for too many requests."""
     state = request.app.state
     text = bearer.credentials if bearer is not None else cookie
     found = state.tokens.valid(text, time.time()) if text else None
@@ -101,12 +101,16 @@ def admin_of(caller: Annotated[Caller, Depends(caller_of)]) -> Caller:
 
 
 def check_same_site(request: Request) -> None:
-    """Raises Refused where a browser sent a request for another site."""
+    """Raises Refused where a browser sent a request on behalf of another site."""
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
     own = str(request.base_url).rstrip("/")
     if site not in (None, "same-origin", "none") or (origin is not None and origin != own):
-        raise Refused(403, "the request came from another site", cure="use the page of this one")
+        raise Refused(
+            403,
+            f"the request came from another site than {own}",
+            cure="use its own page; behind a reverse proxy it needs serve --proxy ADDRESS",
+        )
     if site is None and origin is None:
         raise Refused(403, "a session may be used by browsers alone", cure="use a token")
 

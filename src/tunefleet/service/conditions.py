@@ -1,5 +1,5 @@
-"""The condition of devices: how much their reference kernel drifted last, and whether they are
-quarantined, from the events of all jobs."""
+"""The condition of devices, from the events of all jobs: the last drift of their reference
+kernel, and quarantines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tunefleet.core.stage import StageKind
 from tunefleet.store import KeptEvent, Store
 
 _KINDS: Sequence[type[Event]] = (ResourceQuarantined, ResourceBack, StageCommitted)
-#: Events of a page, and how far back one looks at first.
+#: Events of a page, and how far back the first look goes.
 _PAGE, _FIRST = 1000, 20_000
 #: Each job that runs keeps the same quarantine, within so many seconds.
 _SAME_S = 1.0
@@ -21,9 +21,9 @@ _SAME_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class DeviceCondition:
-    """`drift` is what was noted of the last measurement, which ended at `drift_at`. Of the last
-    quarantine: why it was, when it began and when it ends or ended; `quarantines` counts those that
-    were seen. Times are seconds since the epoch; None where there was none."""
+    """`drift` was reported by the last measurement, which ended at `drift_at`. The other values
+    are the reason, start and end of the last quarantine, and the number of recent ones. Times
+    are seconds since the epoch; None where there was none."""
 
     drift: str = ""
     drift_at: float | None = None
@@ -34,7 +34,7 @@ class DeviceCondition:
 
 
 class DeviceConditions:
-    """Events are read once, whoever asks. Any thread may ask."""
+    """Reads each event once. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -43,7 +43,7 @@ class DeviceConditions:
         self._by_resource: dict[str, DeviceCondition] = {}
 
     def of(self, device: str) -> DeviceCondition:
-        """That of a device of the home, of its last used place where it has several."""
+        """The condition of a device of the home; of several places the one used last."""
         with self._lock:
             self._read()
             name = PROCESSOR if device == LOCAL else device
@@ -67,8 +67,8 @@ class DeviceConditions:
         match kept.event:
             case StageCommitted(run) if run.key.kind is StageKind.PROFILE and run.note:
                 old = self._by_resource.get(run.resource_id, DeviceCondition())
-                told = replace(old, drift=run.note, drift_at=run.started_at + run.seconds)
-                self._by_resource[run.resource_id] = told
+                changed = replace(old, drift=run.note, drift_at=run.started_at + run.seconds)
+                self._by_resource[run.resource_id] = changed
             case ResourceQuarantined(resource_id, reason, seconds):
                 old = self._by_resource.get(resource_id, DeviceCondition())
                 began = old.quarantined_at

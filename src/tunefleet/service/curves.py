@@ -1,4 +1,5 @@
-"""How a search went on: its tasks, its curve and what happened last, from the events of its job."""
+"""The history of a search, from the events of its job: its tasks, its curve and the latest
+events."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from tunefleet.service.values import CurveForecast, CurveSample
 from tunefleet.store import KeptEvent, Store
 
 _PAGE = 1000
-#: Of what happened, that is shown; jobs whose events are not read again.
+#: Log lines that are shown; jobs whose histories are cached.
 _LATEST, _MOST_JOBS = 30, 200
 
 
@@ -37,8 +38,8 @@ class HappenedLine:
 
 @dataclass(frozen=True, slots=True)
 class SearchedTask:
-    """A task without its program, and what this job tried of it; `best_s` is the best so far, with
-    what earlier jobs reached."""
+    """A task without its program, and this job's trials of it; `best_s` is the best latency so
+    far, including results of earlier jobs."""
 
     weighted: WeightedTask
     trials: int = 0
@@ -48,8 +49,8 @@ class SearchedTask:
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """`samples` are where the estimate became better, and the last; `forecast` is the newest of a
-    search that goes on; `seq` is the number of the newest event."""
+    """`samples` are the improvements of the estimate, and the last value; `forecast` is the
+    newest of a running search; `seq` is the number of the newest event."""
 
     tasks: tuple[SearchedTask, ...]
     samples: tuple[CurveSample, ...]
@@ -59,8 +60,8 @@ class JobHistory:
 
 
 class JobHistories:
-    """The histories of jobs; of those that were asked for lately only new events are read. Any
-    thread may ask."""
+    """The histories of jobs. Those requested recently are updated from new events alone.
+    Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -68,7 +69,7 @@ class JobHistories:
         self._readers: OrderedDict[str, _Reader] = OrderedDict()
 
     def of(self, job_id: str) -> JobHistory:
-        """That of a job, up to now."""
+        """The history of a job until now."""
         with self._lock:
             reader = self._readers.pop(job_id, None) or _Reader(self._store, job_id)
             self._readers[job_id] = reader
@@ -78,8 +79,9 @@ class JobHistories:
 
 
 class _Reader:
-    """The latency of a network is estimated by the sum of its tasks' best, with what was known of
-    them before, each times how often the network runs it; there is none until each has one."""
+    """Estimates the latency of a network as the sum of the best latencies of its tasks,
+    including earlier results, each times its weight. There is no estimate until each task has
+    one."""
 
     def __init__(self, store: Store, job_id: str) -> None:
         self._store = store
@@ -141,7 +143,8 @@ class _Reader:
             self._add(trials, latency_s * 1e3)
 
     def _add(self, trials: int, latency_ms: float) -> None:
-        """A sample that is no better takes the place of one before it that was none either."""
+        """Add a sample. One without improvement replaces the one before it if that had none
+        either."""
         latest = self._samples[-2:]
         if len(latest) == 2 and all(each.latency_ms == latency_ms for each in latest):
             self._samples.pop()

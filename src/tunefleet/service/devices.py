@@ -1,4 +1,4 @@
-"""The devices of a service: what they are, whether they answer, who measures on them."""
+"""The devices of a service: their properties, whether they respond, and the jobs that use them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tunefleet.service.conditions import DeviceCondition, DeviceConditions
 from tunefleet.service.values import DeviceView
 from tunefleet.store import Store, User
 
-#: Seconds for which an answer of a device counts: many may look, and asking disturbs.
+#: Seconds for which the response of a device is cached: each request disturbs it.
 _ASKED_AGAIN_S = 30.0
 
 
 class ServiceDevices:
-    """Any thread may ask. A device on which something is measured is left alone."""
+    """Lists devices. Does not contact one that is measuring. Thread-safe."""
 
     def __init__(self, home: Home, store: Store) -> None:
         self._home = home
@@ -35,8 +35,8 @@ class ServiceDevices:
         self._conditions = DeviceConditions(store)
 
     def views(self, caller: Caller) -> list[DeviceView]:
-        """All devices, as a caller may see them: addresses as an admin, of others' jobs that there
-        are some."""
+        """All devices as a caller may see them: addresses for admins only, and no names of
+        others' jobs."""
         devices = listed_devices(DeviceRegistry(self._home.devices))
         claims = [
             status
@@ -78,7 +78,7 @@ class ServiceDevices:
         identity = device.description.identity
         view = DeviceView(
             name=device.name,
-            # TVM's servers ask nobody for a token.
+            # TVM's servers have no authentication.
             address=device.spec.url if caller.is_admin else "",
             what=identity.name,
             cores=identity.cores,
@@ -110,7 +110,7 @@ class ServiceDevices:
 
 def _in_condition(view: DeviceView, condition: DeviceCondition) -> DeviceView:
     until = condition.quarantined_until
-    told: dict[str, Any] = {
+    changes: dict[str, Any] = {
         "drift": condition.drift,
         "drift_at": condition.drift_at,
         "quarantines": condition.quarantines,
@@ -119,12 +119,12 @@ def _in_condition(view: DeviceView, condition: DeviceCondition) -> DeviceView:
         "quarantined_until": until,
     }
     if until is not None and until > time.time() and view.state in ("free", "measuring"):
-        told |= {"state": "quarantined", "detail": condition.reason}
-    return view.model_copy(update=told)
+        changes |= {"state": "quarantined", "detail": condition.reason}
+    return view.model_copy(update=changes)
 
 
 def _claim_of(device: ListedDevice, claims: Iterable[ClaimStatus]) -> ClaimStatus | None:
-    """The claim that has a device for itself."""
+    """The claim that has exclusive use of a device."""
     if not device.spec.is_here:
         unit = f"device {device.name}"
         return next(

@@ -1,4 +1,4 @@
-"""The newest forecast of each search that goes on, for lists of jobs."""
+"""The newest forecast of each running search, for lists of jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAGE = 1000
 
 
 class NewestForecasts:
-    """Events are read once, whoever asks. Any thread may ask."""
+    """Reads each event once. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -26,7 +26,7 @@ class NewestForecasts:
         self._newest: dict[str, JobForecast] = {}
 
     def of(self, jobs: Sequence[Job]) -> dict[str, JobForecast]:
-        """Those of jobs that go on, by their ids."""
+        """The forecasts of running jobs, by their ids."""
         if not jobs:
             return {}
         with self._lock:
@@ -34,9 +34,9 @@ class NewestForecasts:
             while page := self._store.events.page(self._seq, (), _PAGE, _KINDS):
                 for kept in page:
                     if isinstance(kept.event, Forecasted):
-                        told = _told(kept.event.forecast, kept.at)
-                        if told is not None:
-                            self._newest[kept.job_id] = told
+                        shown = _shown(kept.event.forecast, kept.at)
+                        if shown is not None:
+                            self._newest[kept.job_id] = shown
                     else:
                         self._newest.pop(kept.job_id, None)
                 self._seq = page[-1].seq
@@ -45,7 +45,7 @@ class NewestForecasts:
             return {name: self._newest[name] for name in ids if name in self._newest}
 
 
-def _told(forecast: SearchForecast, at: float) -> JobForecast | None:
+def _shown(forecast: SearchForecast, at: float) -> JobForecast | None:
     low_s, median_s, high_s = astuple(forecast.latency_s)
     if low_s is None or median_s is None or high_s is None:
         return None

@@ -1,5 +1,5 @@
-"""Jobs of a service's users: entered for the server of the home, and shown with the reason why one
-does not go on."""
+"""Jobs of a service's users: submitted to the server of the home, and shown with the reason why
+one makes no progress."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tunefleet.fleet.leases import named_units
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.jobs import CANCELLING, PAUSED, close_idle, describe_jobs, remove_job
 from tunefleet.runs.queueing import queue_estimate
+from tunefleet.runs.quotas import QUOTA_CURE, lack_of_quota
 from tunefleet.runs.submitting import submit
 from tunefleet.runs.watching import ignore
 from tunefleet.service.asking import AskedJobs
@@ -32,13 +33,13 @@ from tunefleet.store import Store, User
 _DAY_S = 86_400.0
 #: Jobs that are filtered and sorted, the newest.
 _SORTED = 500
-#: How far back the events of a job are read for the reason why it waits.
+#: Newest events in which the reason is searched why a job waits.
 _LATEST_EVENTS = 200
 
 
 class ServiceJobs:
-    """What users may do with jobs of their own. Each method raises Refused for another's job, as
-    for one that there is not, and errors of the tree."""
+    """Operations of users on their own jobs. Each method raises Refused for another's job, as
+    for one that does not exist, and errors of the tree."""
 
     def __init__(self, home: Path, store: Store) -> None:
         self._home = home
@@ -47,14 +48,16 @@ class ServiceJobs:
         self.asked = AskedJobs(home, store)
 
     def enter(self, user: User, asked: AskedJob, source: NetworkSource | None = None) -> Job:
-        """The job of a request: a new one, or the one that is under way for the same. `source` is
-        its network where that had to be checked."""
+        """Submit a job, or find the same one under way. `source` is its network, if it was
+        checked."""
         self._check_quota(user)
         folder = None
         if asked.kind in ("evaluate", "run"):
             if asked.artifact is None:
                 raise Refused(422, f"which artifact to {asked.kind} is not said", cure="name one")
             folder, _ = self.artifact_of(user, asked.artifact)
+        if asked.kind == "run" and (lack := lack_of_quota(self._store, self._home, user.name, 1)):
+            raise Refused(413, lack, cure=QUOTA_CURE)
         from_job = self.of(user, asked.from_job).job_id if asked.from_job else ""
         context = self.asked.context(user, asked)
         spec = self.asked.spec(user, asked, context, folder, from_job, source)
@@ -108,8 +111,8 @@ class ServiceJobs:
         column: JobColumn,
         ascending: bool,
     ) -> tuple[list[JobView], int]:
-        """The jobs of a user in a state, with this text in the name of their network or device, by
-        a column, those without a value last; and how many of the newest were looked at."""
+        """The jobs of a user in a state, with this text in the name of their network or device,
+        sorted by a column, those without a value last; and how many of the newest were examined."""
         jobs, _ = self.page(user, "", _SORTED, state)
         wanted = text.casefold()
         named = [
@@ -124,7 +127,7 @@ class ServiceJobs:
         return [*found, *(view for view in views if _value(view, column) is None)], len(jobs)
 
     def views(self, jobs: Sequence[Job]) -> list[JobView]:
-        """What is shown of jobs in a list."""
+        """Jobs as lists show them."""
         values = describe_jobs(self._store, jobs)
         open_jobs = [job for job in jobs if job.state is JobState.RUNNING]
         why, forecasts = _Reasons(self._store, open_jobs), self._forecasts.of(open_jobs)
@@ -134,24 +137,27 @@ class ServiceJobs:
         ]
 
     def queue(self, job: Job | None = None) -> QueueView:
-        """When a job that was just entered begins and ends; without one, of what is under way."""
+        """When a job that was just submitted starts and ends; without one, the state of the
+        queue."""
         return QueueView(**asdict(queue_estimate(self._store, time.time(), job)))
 
     def entered(self, job: Job) -> JobView:
-        """What is shown of a job that was just entered."""
+        """A job that was just submitted, with its place in the queue."""
         view = self.view(job)
         if view.state not in (ServiceState.QUEUED, ServiceState.RUNNING):
             return view
         return view.model_copy(update={"queue": self.queue(job)})
 
     def view(self, job: Job) -> JobView:
-        """What is shown of one job, with its result."""
+        """One job with its result."""
         [view] = self.views([job])
         summary = self._store.jobs.summary(job.job_id)
-        return view.model_copy(update={"result": summary if isinstance(summary, dict) else None})
+        result = summary if isinstance(summary, dict) else None
+        error = (result or {}).get("error") if job.state is JobState.FAILED else None
+        return view.model_copy(update={"result": result, "error": error})
 
     def ask(self, user: User, name: str, request: ControlRequest) -> Job:
-        """Pause, continue or cancel a job."""
+        """Pause, resume or cancel a job."""
         job = self.of(user, name)
         if job.state is not JobState.RUNNING:
             raise Refused(409, f"job {job.job_id[:8]} has {job.state}", cure="nothing of it runs")
@@ -161,7 +167,7 @@ class ServiceJobs:
         return self.of(user, job.job_id)
 
     def retry(self, user: User, name: str) -> Job:
-        """The same request as a new job."""
+        """Submit the same request as a new job."""
         old = self.of(user, name)
         if old.state is JobState.RUNNING:
             raise Refused(409, f"job {old.job_id[:8]} is under way", cure="cancel it before")
@@ -171,7 +177,7 @@ class ServiceJobs:
         return submit(self._store, old.spec, context, ignore).job
 
     def remove(self, user: User, name: str) -> None:
-        """Forget a job with its records and its artifact."""
+        """Delete a job with its records, artifact and outputs."""
         job = self.of(user, name)
         if job.state is JobState.RUNNING:
             raise Refused(409, f"job {job.job_id[:8]} is under way", cure="cancel it before")
@@ -183,11 +189,11 @@ class ServiceJobs:
             shutil.rmtree(folder)
 
     def artifact_of(self, user: User, name: str) -> tuple[Path, Job]:
-        """The folder of an artifact that a job of this user delivered, by the beginning of its id,
-        and that job."""
+        """The folder of an artifact that a job of this user delivered, by the beginning of its
+        id, and that job."""
         for folder in sorted(Home(self._home).artifacts.glob(f"{name}*")):
             job_id = _job_of(folder)
-            if not job_id:  # damaged, and maybe another's: nobody is told
+            if not job_id:  # damaged, and possibly of another user
                 continue
             found = self._store.jobs.page(prefix=job_id, tenant=user.name, limit=1)
             job = found[0] if found else self._built(user, folder.name)
@@ -196,7 +202,7 @@ class ServiceJobs:
         raise not_found(f"artifact {name}")
 
     def _built(self, user: User, run_id: str) -> Job | None:
-        """The newest job of a user that delivered a build, which is named by what it is made of."""
+        """The newest job of a user that delivered a build, whose id is derived from its content."""
         after, succeeded = "", JobState.SUCCEEDED
         while jobs := self._store.jobs.page(after=after, state=succeeded, tenant=user.name):
             outcomes = self._store.jobs.outcomes([job.job_id for job in jobs])
@@ -209,7 +215,7 @@ class ServiceJobs:
 
 
 def _job_of(folder: Path) -> str:
-    """The job that delivered an artifact; "" of a damaged one."""
+    """The job that delivered an artifact; "" for a damaged one."""
     try:
         return str(open_artifact(folder).result.get("job") or folder.name)
     except InputError:
@@ -217,7 +223,7 @@ def _job_of(folder: Path) -> str:
 
 
 class _Reasons:
-    """Why jobs that have not ended do not go on: one look at the store for all of them."""
+    """Why running jobs make no progress, with one look at the store for all of them."""
 
     def __init__(self, store: Store, jobs: Sequence[Job]) -> None:
         job_ids = [job.job_id for job in jobs]
@@ -232,25 +238,25 @@ class _Reasons:
                 self._held.pop(kept.job_id, None)
 
     def state(self, job: Job, value: Mapping[str, Any]) -> tuple[ServiceState, Reason | None]:
-        """The state of a job that `describe_jobs` describes, and why."""
+        """The state of a job that `describe_jobs` describes, and its reason."""
         state, text = value["state"], value["reason"]
         if state == CANCELLING:
             return ServiceState.CANCELLING, Reason(code="cancelled_by_user", text=text)
         if state == PAUSED:
             if self._wanted.get(job.job_id) is ControlRequest.PAUSE:
                 return ServiceState.PAUSED, Reason(code="paused_by_user", text="paused by its user")
-            told = "the scheduler takes it up as soon as it looks"
-            return ServiceState.QUEUED, Reason(code="not_begun", text=told)
+            text = "the scheduler takes it up at its next poll"
+            return ServiceState.QUEUED, Reason(code="not_begun", text=text)
         if state != JobState.RUNNING:
             code = "ended" if state == JobState.SUCCEEDED else f"{state}"
             return ServiceState(state), Reason(code=code, text=text) if text else None
         return ServiceState.RUNNING, self._waiting(job)
 
     def _waiting(self, job: Job) -> Reason | None:
-        """Why nothing of a job runs now; None where something does."""
+        """Why no stage of a job runs now; None where one does."""
         held = self._held.get(job.job_id)
         if held is not None:
-            # Who that is, is not theirs to know.
+            # The names of others are not shown.
             what = held.reason.partition(" used by ")
             text = f"{what[0]} used by another job" if what[1] else what[0]
             return Reason(code="waits_for_others", text=text)
@@ -290,7 +296,7 @@ def _view(job: Job, value: Mapping[str, Any], why: _Reasons) -> JobView:
 
 
 def _value(view: JobView, column: JobColumn) -> Any:
-    """What a job is sorted by."""
+    """The sort key of a column."""
     return {
         JobColumn.NETWORK: view.network.casefold(),
         JobColumn.STATE: view.state.value,
@@ -305,7 +311,7 @@ def _value(view: JobView, column: JobColumn) -> Any:
 
 
 def _waits_for(other: ClaimStatus) -> str:
-    """Whose job that is, is not told."""
+    """What a job waits for; the names of others' jobs are left out."""
     holder, left = other.claim.holder, ""
     if holder.expected_s is not None and holder.expected_s > other.seconds:
         at = time.time() + holder.expected_s - other.seconds

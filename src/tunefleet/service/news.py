@@ -1,4 +1,4 @@
-"""Tells those who wait that something happened to a job: one look at the store for all of them."""
+"""Notifies waiting requests of new events: one look at the store serves all of them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from itertools import islice
 from tunefleet.errors import RetryElsewhereError
 from tunefleet.store import KeptEvent, Store
 
-#: Seconds between two looks, and the events that are remembered.
+#: Seconds between two polls, and the number of cached events.
 _LOOK_S, _REMEMBERED = 0.2, 5000
 _PAGE = 1000
 
 
 class News:
-    """The latest events of all jobs, and who waits for the next ones. All in one event loop."""
+    """The latest events of all jobs, and the requests that wait for more. For one event loop."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
-        #: All events behind `_begin` up to the last look, also by their jobs.
+        #: All events after `_begin` up to the last poll, also by their jobs.
         self._latest: deque[KeptEvent] = deque()
         self._of_job: defaultdict[str, deque[KeptEvent]] = defaultdict(deque)
         self._begin: float = float("inf")
 
     @contextlib.asynccontextmanager
     async def looking(self) -> AsyncIterator[None]:
-        """Look for events within the block."""
+        """Poll the store within the block."""
         task = asyncio.create_task(self._look())
         try:
             yield
@@ -40,7 +40,7 @@ class News:
 
     @contextlib.contextmanager
     def of(self, job_id: str) -> Iterator[asyncio.Event]:
-        """An asyncio event that is set whenever something happened to a job."""
+        """An asyncio event that is set at each new event of a job."""
         happened = asyncio.Event()
         self._waiting[job_id].add(happened)
         try:
@@ -51,8 +51,8 @@ class News:
                 del self._waiting[job_id]
 
     async def page(self, job_id: str, after: int, limit: int = _PAGE) -> list[KeptEvent]:
-        """The first events of a job behind a number, up to the last look at least; the store is
-        asked for what is not remembered."""
+        """The first events of a job after a number, up to the last poll at least; the store is
+        read for those that are not cached."""
         if after < self._begin:
             return await asyncio.to_thread(self._store.events.page, after, [job_id], limit)
         of_job = self._of_job.get(job_id, ())
@@ -66,7 +66,8 @@ class News:
                 after = await (self._read(after) if self._waiting else self._forget())
 
     async def _read(self, after: int) -> int:
-        """Remember what happened since, and wake those who wait; the number of the last event."""
+        """Cache the events since the last poll and notify the waiting requests. Returns the
+        number of the last event."""
         is_full = True
         while is_full:
             page = await asyncio.to_thread(self._store.events.page, after, (), _PAGE)
@@ -83,7 +84,7 @@ class News:
         return after
 
     async def _forget(self) -> int:
-        """The number of the newest event; those before it are not remembered."""
+        """Clear the cache. Returns the number of the newest event."""
         last = await asyncio.to_thread(self._store.events.last)
         self._latest.clear()
         self._of_job.clear()

@@ -1,5 +1,5 @@
-"""What the pages for browsers share: how they are made, and what stands in place of one that cannot
-be shown. Their content comes from the functions of the API."""
+"""What all pages for browsers share: rendering, and errors. Their content comes from the
+functions of the API."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _templates = Jinja2Templates(env=_environment)
 
 
 def _moment(at: float | None) -> str:
-    """Seconds since the epoch in the time of the server, as the reasons of jobs have it."""
+    """Seconds since the epoch as a time of the server, as in the reasons of jobs."""
     return units.UNKNOWN if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
@@ -70,13 +70,13 @@ _environment.globals.update(UNKNOWN=units.UNKNOWN, TIMES=units.TIMES)
 def show(
     request: Request, caller: Caller | None, name: str, status: int = 200, **values: Any
 ) -> Response:
-    """A page of a template, for a caller or for nobody."""
+    """Render a template, for a caller or without one."""
     return _templates.TemplateResponse(request, name, {"caller": caller, **values}, status)
 
 
 class PageRoute(APIRoute):
-    """Where the API answers by a problem, a page does: whoever is not signed in gets the page for
-    that, and then the one that was asked for."""
+    """Shows errors as pages. Without a session it redirects to the sign-in page, which leads
+    back."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         made = super().get_route_handler()
@@ -114,7 +114,7 @@ def _to_sign_in(request: Request) -> Response:
 
 
 class StaticFolder(StaticFiles):
-    """Scripts and styles; a browser asks each time whether they have changed."""
+    """Scripts and styles, which browsers revalidate each time."""
 
     def file_response(self, *given: Any, **more: Any) -> Response:
         response = super().file_response(*given, **more)
@@ -127,7 +127,7 @@ def static_files() -> StaticFolder:
 
 
 def page_router() -> APIRouter:
-    """Routes of pages, which are no part of the API."""
+    """Routes of pages, which are not part of the API."""
     return APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
@@ -143,7 +143,7 @@ def first_page() -> Response:
 def sign_in_page(
     request: Request, next_page: Annotated[str, Query(alias="next", max_length=2000)] = ""
 ) -> Response:
-    """Where a token is given for a session."""
+    """The form that exchanges a token for a session."""
     place = next_page if _OWN_PAGE.fullmatch(next_page) else "/jobs"
     try:
         caller_of(request, None, request.cookies.get(COOKIE))

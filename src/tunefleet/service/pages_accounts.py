@@ -19,7 +19,7 @@ _Name = Annotated[str, Query(max_length=64)]
 
 @router.get("/tokens")
 def tokens_page(request: Request, caller: ByUser, user: _Name = "") -> Response:
-    """One's tokens and who may use one's records, or for an admin the tokens of another user."""
+    """One's tokens and the readers of one's records, or for an admin the tokens of another user."""
     return show(
         request,
         caller,

@@ -1,4 +1,4 @@
-"""Pages on what there is beside jobs: submitting to it, devices, records."""
+"""Pages on submission, devices, records and cost models."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _Operator = Annotated[str, Query(max_length=100)]
 
 @router.get("/submit")
 def submit_page(request: Request, caller: ByUser) -> Response:
-    """Where a network is given, with what is agreed."""
+    """The form that submits a network with its agreement."""
     sent = list_networks(request, caller, "", _NETWORKS).networks
     return show(
         request,
@@ -57,13 +57,13 @@ def submit_page(request: Request, caller: ByUser) -> Response:
 
 @router.get("/devices")
 def devices_page(request: Request, caller: ByUser) -> Response:
-    """What measures, and for whom."""
+    """The devices and the jobs that use them."""
     return show(request, caller, "devices.html", devices=list_devices(request, caller).devices)
 
 
 @router.get("/cost-models")
 def cost_models_page(request: Request, caller: ByUser) -> Response:
-    """What one's searches are steered by, and what it learned."""
+    """The cost models of one's searches, and what they learned."""
     listed = list_cost_models(request, caller)
     return show(
         request,
@@ -79,7 +79,7 @@ def cost_models_page(request: Request, caller: ByUser) -> Response:
 def records_page(
     request: Request, caller: ByUser, chosen: Chosen, order: Order, cursor: Cursor = ""
 ) -> Response:
-    """Every record, filtered and sorted by the address."""
+    """All records, filtered and sorted by the address."""
     page = list_records(request, caller, chosen, order, cursor, _RECORDS)
     filters = {name: value for name, value in asdict(chosen).items() if value}
     sorting = {"sort": order.column.value, "ascending": str(not order.descending).lower()}
@@ -101,7 +101,8 @@ def records_page(
 
 
 def _sorted_by(column: RecordColumn, order: RecordOrder, filters: dict[str, str]) -> str:
-    """The address of the same sorted by a column: again by the same, the other way round."""
+    """The address of the same list sorted by a column; reversed where it is sorted by it
+    already."""
     ascending = column is not RecordColumn.MEASURED
     if column is order.column:
         ascending = order.descending
@@ -132,7 +133,7 @@ def best_page(
 
 @router.get("/records/best.csv")
 def best_file(request: Request, caller: ByUser, operator: _Operator = "") -> Response:
-    """The same as a file for tables, all pages of it."""
+    """The same as CSV, with all pages."""
     return StreamingResponse(
         _lines(request, caller, operator),
         media_type="text/csv; charset=utf-8",

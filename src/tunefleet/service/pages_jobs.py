@@ -1,4 +1,4 @@
-"""Pages on jobs: the list, one job, several side by side."""
+"""Pages on jobs: the list, one job, and a comparison."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ENDED = (
     ServiceState.CANCELLED,
     ServiceState.EXPIRED,
 )
-#: What may be asked of a job, by what it does.
+#: Requests that each state of a job allows.
 _ACTIONS = {
     ServiceState.QUEUED: ("pause", "cancel"),
     ServiceState.RUNNING: ("pause", "cancel"),
@@ -80,7 +80,7 @@ def jobs_page(
 
 
 def _sorted_by(column: JobColumn, sort: JobColumn, ascending: bool, filters: dict[str, str]) -> str:
-    """The address of the list by a column: again by the same, the other way round."""
+    """The address of the list sorted by a column; reversed where it is sorted by it already."""
     falls = column in (JobColumn.SUBMITTED, JobColumn.SPEEDUP, JobColumn.TRIALS)
     other_way = not ascending if column is sort else not falls
     return urlencode({**filters, "sort": column.value, "ascending": str(other_way).lower()})
@@ -88,7 +88,7 @@ def _sorted_by(column: JobColumn, sort: JobColumn, ascending: bool, filters: dic
 
 @router.get("/jobs/{job_id}")
 def job_page(job_id: _Id, request: Request, caller: ByUser) -> Response:
-    """What a job does, what it reached, what it delivers."""
+    """The progress, the result and the artifact of a job."""
     state = request.app.state
     job = state.jobs.of(caller.user, job_id)
     view: JobView = state.jobs.view(job)
@@ -142,30 +142,30 @@ def compare_page(
 
 
 def _begins(view: JobView) -> bool:
-    """Whether nothing is known yet but the estimate of the queue."""
+    """Whether only the estimate of the queue is known yet."""
     goes_on = view.state in (ServiceState.QUEUED, ServiceState.RUNNING)
     return goes_on and view.forecast is None and not view.trials
 
 
 def agreed_texts(view: JobView) -> list[str]:
-    """What was agreed of a job and its budget, a phrase each."""
+    """The agreement and the budget of a job, a phrase each."""
     agreed, budget = view.agreement, view.budget
-    told = []
+    phrases = []
     if agreed.get("latency_ms"):
-        told.append(f"at most {agreed['latency_ms']:.3g} ms for an inference")
+        phrases.append(f"at most {agreed['latency_ms']:.3g} ms for an inference")
     if agreed.get("speedup"):
-        told.append(f"at least {agreed['speedup']:.3g} times as fast as its source framework")
+        phrases.append(f"at least {agreed['speedup']:.3g} times as fast as its source framework")
     if agreed.get("most_lost"):
-        told.append(f"outputs that differ by {agreed['most_lost']:.2g} at most")
+        phrases.append(f"outputs that differ by {agreed['most_lost']:.2g} at most")
     if budget.get("trials"):
-        told.append(f"at most {budget['trials']:,} trials")
+        phrases.append(f"at most {budget['trials']:,} trials")
     if budget.get("trials_per_task"):
-        told.append(f"at most {budget['trials_per_task']:,} trials of each task")
+        phrases.append(f"at most {budget['trials_per_task']:,} trials of each task")
     if budget.get("seconds"):
-        told.append(f"as fast as possible in {_minutes(budget['seconds'])}")
+        phrases.append(f"as fast as possible in {_minutes(budget['seconds'])}")
     if budget.get("device_seconds"):
-        told.append(f"at most {_minutes(budget['device_seconds'])} of the device")
-    return told
+        phrases.append(f"at most {_minutes(budget['device_seconds'])} of the device")
+    return phrases
 
 
 def _minutes(seconds: float) -> str:
@@ -174,7 +174,7 @@ def _minutes(seconds: float) -> str:
 
 
 def _result(view: JobView) -> RunResult | Evaluation | None:
-    """The result of a job as far as pages show it."""
+    """The result of a job as pages show it."""
     try:
         if view.result is None or view.kind in (JobKind.RUN, JobKind.PLACE):
             return None
@@ -196,7 +196,7 @@ def _shapes(result: RunResult | Evaluation | None) -> Sequence[MeasuredShape]:
 def _task_rows(
     tasks: Sequence[dict[str, Any]], result: RunResult | Evaluation | None
 ) -> list[dict[str, Any]]:
-    """The tasks, those that take most of an inference first; `before_s` and `of_limit` are known
+    """The tasks, those that take most of an inference first; `before_s` and `of_limit` are set
     once there is a result."""
     judged = {each.task_id: each for each in getattr(result, "tasks", ())}
     rows = []

@@ -1,4 +1,4 @@
-"""Errors as HTTP tells them: problem details (RFC 9457) with their cause and cure."""
+"""Errors as problem details (RFC 9457) with cause and cure."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ class Refused(Exception):
 
 
 def not_found(what: str) -> Refused:
-    """Also of what belongs to somebody else: nobody is told that it exists."""
+    """Also for what belongs to another user, so that its existence is not revealed."""
     return Refused(404, f"no {what}", cure="see the list of what is yours")
 
 
 def title_of(status: int) -> str:
-    """What a status means."""
+    """The title of a status."""
     return _TITLES.get(status, "Refused")
 
 
@@ -91,14 +91,14 @@ def problem(
 ) -> JSONResponse:
     """A response."""
     value = {"type": "about:blank", "title": title_of(status), "status": status}
-    told = {"detail": detail, **({"cure": cure} if cure else {}), **more}
+    details = {"detail": detail, **({"cure": cure} if cure else {}), **more}
     return JSONResponse(
-        {**value, **told}, status, headers=dict(headers or {}), media_type=MEDIA_TYPE
+        {**value, **details}, status, headers=dict(headers or {}), media_type=MEDIA_TYPE
     )
 
 
-def tell_problems(app: FastAPI, bugs: Path) -> None:
-    """Let an application answer every error by a problem; bugs of ours are kept in a folder."""
+def handle_errors(app: FastAPI, bugs: Path) -> None:
+    """Make an application answer every error by a problem; reports of bugs are kept in a folder."""
 
     @app.exception_handler(Refused)
     def refused(request: Request, error: Refused) -> JSONResponse:
@@ -130,7 +130,7 @@ def tell_problems(app: FastAPI, bugs: Path) -> None:
 
 
 def _bug(error: TunefleetError, bugs: Path) -> JSONResponse:
-    """The traceback is for the operator alone."""
+    """Store a report; the response has its number alone."""
     number = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
     bugs.mkdir(parents=True, exist_ok=True)
     details = error.details if isinstance(error, InternalError) else ""

@@ -1,4 +1,4 @@
-"""Users, their tokens, sessions of browsers, and who may use whose records."""
+"""Users, their tokens, sessions of browsers, and sharing of records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TokenId = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
 
 @router.get("/me")
 def get_me(caller: ByUser) -> UserView:
-    """Who the token belongs to."""
+    """The user of the token."""
     return _user_view(caller.user)
 
 
@@ -74,7 +74,7 @@ def add_user(asked: AskedUser, request: Request, caller: ByAdmin) -> UserView:
 
 @router.patch("/users/{name}")
 def change_user(name: _Name, changed: ChangedUser, request: Request, caller: ByAdmin) -> UserView:
-    """Change a user's rights and quota. Who is disabled may do nothing."""
+    """Change a user's rights and quota. A disabled user has no access."""
     user = _known_user(request.app.state.store, name)
     if changed.admin is not None:
         user = replace(user, admin=changed.admin)
@@ -103,8 +103,8 @@ def list_tokens(
 
 @router.post("/tokens", status_code=201)
 def add_token(asked: AskedToken, request: Request, caller: ByUser) -> TokenView:
-    """Make a token; its text is given once. A token has no more rights than the one it is made
-    with."""
+    """Create a token; its text is given once. A token has no more rights than the one it is
+    created with."""
     owner = _known_user(request.app.state.store, _owner(caller, asked.user or ""))
     if asked.admin and not (caller.is_admin and owner.admin):
         raise Refused(403, "this token may not make one of an admin", cure="ask an admin")
@@ -129,7 +129,7 @@ def revoke_token(
     caller: ByUser,
     user: Annotated[str, Query(max_length=64)] = "",
 ) -> None:
-    """A token is not valid any more."""
+    """Revoke a token."""
     accounts, owner = request.app.state.store.accounts, _owner(caller, user)
     found = [token for token in accounts.tokens(owner) if token.digest.startswith(token_id)]
     if not found:
@@ -141,14 +141,14 @@ def revoke_token(
 
 @router.get("/shares")
 def list_shares(request: Request, caller: ByUser) -> ShareList:
-    """Who may use one's records."""
+    """The readers of one's records."""
     return ShareList(readers=request.app.state.store.accounts.readers(caller.user.name))
 
 
 @router.post("/shares", status_code=201)
 def share_records(asked: AskedShare, request: Request, caller: ByUser) -> ShareList:
-    """Let a user, or `*` for all, start from one's records. They see programs and their times, and
-    never networks or artifacts."""
+    """Let the searches of a user, or of all (`*`), start from one's records. Readers see
+    programs and their latencies, never networks or artifacts."""
     if asked.reader != EVERYONE:
         _known_user(request.app.state.store, asked.reader)
     return _shared(request, caller, asked.reader, shared=True)
@@ -156,7 +156,7 @@ def share_records(asked: AskedShare, request: Request, caller: ByUser) -> ShareL
 
 @router.delete("/shares/{reader}")
 def unshare_records(reader: _Name, request: Request, caller: ByUser) -> ShareList:
-    """They may not any more."""
+    """End the sharing with a reader."""
     return _shared(request, caller, reader, shared=False)
 
 
@@ -202,7 +202,7 @@ def sign_out(request: Request, response: Response, caller: ByUser) -> None:
 
 
 def _owner(caller: Caller, asked: str) -> str:
-    """Whose tokens are meant. Another's are an admin's business."""
+    """The user whose tokens are requested. Those of others need an admin."""
     if asked in ("", caller.user.name):
         return caller.user.name
     if not caller.is_admin:

@@ -34,7 +34,7 @@ def list_artifacts(
     cursor: Annotated[str, Query(pattern=r"^([0-9a-f]{6,32})?$")] = "",
     limit: Annotated[int, Query(ge=1, le=50)] = 20,
 ) -> ArtifactPage:
-    """What one's jobs delivered, newest first; jobs without an artifact are left out."""
+    """Artifacts of one's jobs, newest first."""
     state = request.app.state
     jobs, more = state.jobs.page(caller.user, cursor, limit, ServiceState.SUCCEEDED)
     return ArtifactPage(artifacts=_delivered(request, jobs), next=more)
@@ -100,8 +100,7 @@ def best_records(
     cursor: Annotated[str, Query(max_length=400)] = "",
     limit: Annotated[int, Query(ge=1, le=100)] = 50,
 ) -> RecordPage:
-    """The fastest verified program of each task, of one's own jobs and of those that others
-    share."""
+    """The fastest verified program of each task, of one's own jobs and of shared records."""
     from tunefleet.runs.records import record_page
 
     found, more = record_page(

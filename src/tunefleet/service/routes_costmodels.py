@@ -24,8 +24,8 @@ _MOST = 100
 
 @router.get("")
 def list_cost_models(request: Request, caller: ByUser) -> CostModelList:
-    """The versions of one's searches: the one that comes with tunefleet, and those that learned in
-    the background from one's records and those that others share."""
+    """The versions for one's searches: the one that comes with tunefleet, and those that learned
+    in the background from one's own and from shared records."""
     state, tenant = request.app.state, caller.user.name
     registry = registry_of(state.home.root)
     learnings = state.store.explorer.learnings(tenant, _MOST)
@@ -56,7 +56,7 @@ def list_cost_models(request: Request, caller: ByUser) -> CostModelList:
 def use_cost_model(
     model_id: Annotated[str, Path(pattern=r"^[0-9a-f]{32}$")], request: Request, caller: ByUser
 ) -> CostModelList:
-    """Let one's searches use one of these versions from now on, until a better one is learned."""
+    """Use one of these versions in one's searches from now on, until a better one is learned."""
     state, tenant = request.app.state, caller.user.name
     registry = registry_of(state.home.root)
     known = _versions(registry, state.store.explorer.learnings(tenant, _MOST))
@@ -68,7 +68,7 @@ def use_cost_model(
 
 
 def _versions(registry: Registry, learnings: list[Learning]) -> Iterator[RegistryEntry]:
-    """The default, and what was learned of it, as far as it is there."""
+    """The default and the versions learned from it that still exist."""
     ids = {name for each in learnings for name in (each.parent, each.model, each.in_use) if name}
     shipped = registry.shipped_of(SHIPPED_MODEL)
     if shipped is not None:

@@ -1,4 +1,4 @@
-"""Devices: what may be measured on, and how soon."""
+"""Devices and the queue."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ router = APIRouter(prefix="/v1", tags=["devices"])
 
 @router.get("/devices")
 def list_devices(request: Request, caller: ByUser) -> DeviceList:
-    """All devices, what they do, and for which of one's jobs; their addresses for an admin. Those
-    that nobody uses were asked within the last half minute."""
+    """All devices, their state, and which of one's jobs uses them; addresses for admins only.
+    Idle ones were contacted within the last half minute."""
     return DeviceList(devices=request.app.state.devices.views(caller))
 
 
 @router.get("/queue")
 def get_queue(request: Request, caller: ByUser) -> QueueView:
-    """How many jobs are under way, when one that is entered now would begin, by the scheduler's
-    estimates, and when the last of them ends."""
+    """The number of jobs under way, and by the scheduler's estimates when a new one would start
+    and when the last one ends."""
     view: QueueView = request.app.state.jobs.queue()
     return view

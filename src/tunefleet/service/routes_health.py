@@ -1,4 +1,4 @@
-"""Whether the service is well, for who watches over it."""
+"""Health checks and metrics."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ router = APIRouter(tags=["health"])
 
 @router.get("/healthz", response_class=PlainTextResponse)
 async def healthz() -> str:
-    """The process answers."""
+    """The process responds."""
     return "ok\n"
 
 
 @router.get("/readyz", response_class=PlainTextResponse)
 def readyz(request: Request) -> str:
-    """The store answers too."""
+    """The store responds too."""
     request.app.state.store.events.last()
     return "ok\n"
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
 def metrics(request: Request, caller: ByAdmin) -> PlainTextResponse:
-    """Numbers for Prometheus."""
+    """Metrics for Prometheus."""
     from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
     store, registry = request.app.state.store, CollectorRegistry()

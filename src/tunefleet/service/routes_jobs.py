@@ -1,4 +1,4 @@
-"""Jobs: asked for, watched, paused, continued, cancelled."""
+"""Jobs: submitted, watched, paused, resumed, cancelled."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from tunefleet.store import KeptEvent
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 _Id = Annotated[str, Path(pattern=r"^[0-9a-f]{6,32}$")]
-#: Seconds of the longest wait for a job.
+#: The longest wait for a job, in seconds.
 _LONGEST_WAIT_S = 60.0
-#: Seconds between two signs that a stream without news is alive.
+#: Seconds between two comments that keep a stream without events open.
 _ALIVE_S = 15.0
-#: Looks for the last event of a job that has ended, and the seconds between them.
+#: Polls for the last event of a job that has ended, and the seconds between them.
 _LAST_LOOKS, _LAST_LOOK_S = 4, 0.5
 _WAIT = re.compile(r"(?:^|[,;\s])wait=(\d+)")
 _STREAM = "text/event-stream"
-#: Of a log that are given.
+#: Lines of a log in a response.
 _LOG_LINES = 2000
 
 
 async def checked_network(
     asked: AskedJob, request: Request, caller: ByUser
 ) -> NetworkSource | None:
-    """The network of a job, where it had to be checked with what the job says of it."""
+    """The network of a job, if it had to be checked with the job's options."""
     state = request.app.state
     if state.jobs.asked.is_known(asked):
         return None
@@ -74,9 +74,9 @@ def create_job(
     source: Annotated[NetworkSource | None, Depends(checked_network)],
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> JobView:
-    """Ask for a job. The same request again is answered with the job that is under way for it; with
-    an `Idempotency-Key`, kept for a day, also with one that has ended. Where a network's shapes or
-    precision are said, it is imported or quantised first, which takes seconds or longer."""
+    """Submit a job. The same request again returns the job that is under way for it; with an
+    `Idempotency-Key`, valid for a day, also one that has ended. A network with given shapes or a
+    precision is imported or quantised first, which takes seconds or longer."""
     state, user = request.app.state, caller.user
     holdings, content = state.store.holdings, digest(asked.model_dump(mode="json"))
     if idempotency_key is not None:
@@ -123,9 +123,9 @@ def list_jobs(
     sort: JobColumn = JobColumn.SUBMITTED,
     ascending: bool = False,
 ) -> JobPage:
-    """One's jobs, newest first. Pages by state may have fewer jobs than `limit`, and others
-    behind. Filtered by a part of the name of their network or device, or sorted, they are of the
-    newest 500."""
+    """One's jobs, newest first. Pages filtered by state may have fewer jobs than `limit` and
+    still a next page. Lists that are sorted, or filtered by a part of the name of network or
+    device, cover the newest 500."""
     if text or ascending or sort is not JobColumn.SUBMITTED:
         found, looked = request.app.state.jobs.in_order(caller.user, state, text, sort, ascending)
         return JobPage(jobs=found[:limit], of_newest=looked)
@@ -158,7 +158,7 @@ async def get_job(
 
 
 def _waited_s(prefer: str | None) -> float:
-    """The seconds that a client prefers to wait."""
+    """The seconds of a `Prefer` header."""
     waits = _WAIT.search(prefer or "")
     return min(float(waits[1]), _LONGEST_WAIT_S) if waits else 0.0
 
@@ -178,13 +178,13 @@ async def _ended(request: Request, job: Job, until: float) -> Job:
 
 @router.post("/{job_id}/pause", status_code=202)
 def pause_job(job_id: _Id, request: Request, caller: ByUser) -> JobView:
-    """What runs finishes, nothing more starts."""
+    """Pause a job: running stages finish, no more start."""
     return _asked(request, caller, job_id, ControlRequest.PAUSE)
 
 
 @router.post("/{job_id}/resume", status_code=202)
 def resume_job(job_id: _Id, request: Request, caller: ByUser) -> JobView:
-    """Continue a paused job."""
+    """Resume a paused job."""
     return _asked(request, caller, job_id, ControlRequest.RUN)
 
 
@@ -196,7 +196,7 @@ def cancel_job(job_id: _Id, request: Request, caller: ByUser) -> JobView:
 
 @router.post("/{job_id}/retry", status_code=201)
 def retry_job(job_id: _Id, request: Request, response: Response, caller: ByUser) -> JobView:
-    """Ask for the same again: a new job, which begins with the records of the one that ended."""
+    """Submit the same request as a new job, which starts from the records of the one that ended."""
     state = request.app.state
     job = state.jobs.retry(caller.user, job_id)
     state.audit.keep(caller.user.name, "retry", job=job.job_id, of=job_id)
@@ -215,7 +215,7 @@ def _asked(request: Request, caller: ByUser, job_id: str, what: ControlRequest) 
 
 @router.delete("/{job_id}", status_code=204)
 def delete_job(job_id: _Id, request: Request, caller: ByUser) -> None:
-    """Forget a job that has ended, its records and its artifact."""
+    """Delete a job that has ended, with its records, artifact and outputs."""
     request.app.state.jobs.remove(caller.user, job_id)
     request.app.state.audit.keep(caller.user.name, "delete job", job=job_id)
 
@@ -234,13 +234,14 @@ async def job_events(
     last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None,
     prefer: Annotated[str | None, Header(max_length=200)] = None,
 ) -> Response:
-    """What happened to a job behind a number: a page of JSON, or as it happens where
-    `text/event-stream` is accepted (the number is each event's id). A stream ends with the job;
-    for a page, `Prefer: wait=N` waits up to N seconds for the first event."""
+    """Events of a job after a number: a page of JSON, or a stream if `text/event-stream` is
+    accepted (each event's id is its number). A stream ends with the job; for a page, `Prefer:
+    wait=N` waits up to N seconds for the first event."""
     job = await asyncio.to_thread(request.app.state.jobs.of, caller.user, job_id)
     if _STREAM in request.headers.get("accept", ""):
         stream = _stream(request, job, after if last_event_id is None else last_event_id)
-        return StreamingResponse(stream, media_type=_STREAM)
+        # nginx would keep events back until its buffer is full.
+        return StreamingResponse(stream, media_type=_STREAM, headers={"X-Accel-Buffering": "no"})
     until = time.monotonic() + _waited_s(prefer)
     page = await _page(request, job, after, limit, until)
     more = str(page[-1].seq) if len(page) == limit else None
@@ -250,7 +251,8 @@ async def job_events(
 async def _page(
     request: Request, job: Job, after: int, limit: int, until: float
 ) -> list[KeptEvent]:
-    """The events of a job behind a number: those there are, else those to come until then."""
+    """The events of a job after a number: existing ones, else those that arrive until the
+    deadline."""
     store, news = request.app.state.store, request.app.state.news
     with news.of(job.job_id) as happened:
         left_s = until - time.monotonic()
@@ -281,7 +283,7 @@ async def _stream(request: Request, job: Job, after: int) -> AsyncIterator[str]:
                 continue
             now = await asyncio.to_thread(store.jobs.get, job.job_id)
             wait_s = _ALIVE_S
-            if now.state is not JobState.RUNNING:  # its last event may be kept a moment later
+            if now.state is not JobState.RUNNING:  # its last event may be stored a moment later
                 looks, wait_s = looks - 1, _LAST_LOOK_S
             if is_end or not looks:
                 return
@@ -293,8 +295,8 @@ async def _stream(request: Request, job: Job, after: int) -> AsyncIterator[str]:
 
 @router.get("/{job_id}/tasks")
 def job_tasks(job_id: _Id, request: Request, caller: ByUser) -> dict[str, Any]:
-    """The tasks of a job with what was tried of each; empty before its import. `best_s` is the best
-    so far, with what earlier jobs reached."""
+    """The tasks of a job with their trials; empty before its import. `best_s` is the best
+    latency so far, including results of earlier jobs."""
     job = request.app.state.jobs.of(caller.user, job_id)
     tasks = []
     for each in request.app.state.histories.of(job.job_id).tasks:
@@ -316,7 +318,7 @@ def job_tasks(job_id: _Id, request: Request, caller: ByUser) -> dict[str, Any]:
 
 @router.get("/{job_id}/curve")
 def job_curve(job_id: _Id, request: Request, caller: ByUser) -> JobCurve:
-    """The best so far of a search, against its trials and its seconds."""
+    """The best estimate so far of a search, by trials and seconds."""
     job = request.app.state.jobs.of(caller.user, job_id)
     history = request.app.state.histories.of(job.job_id)
     return JobCurve(samples=list(history.samples), forecast=history.forecast)
@@ -324,8 +326,8 @@ def job_curve(job_id: _Id, request: Request, caller: ByUser) -> JobCurve:
 
 @router.get("/{job_id}/timeline")
 def job_timeline(job_id: _Id, request: Request, caller: ByUser) -> dict[str, Any]:
-    """Where and when its stages ran, as `tunefleet timeline --json` has it; other jobs keep their
-    places and lose their names."""
+    """Where and when its stages ran, as `tunefleet timeline --json`; names of others' jobs are
+    left out."""
     state = request.app.state
     job = state.jobs.of(caller.user, job_id)
     return without_other_names(build_timeline(state.store, job))
@@ -340,7 +342,7 @@ def job_output(
 ) -> FileResponse:
     """An output of a job of kind `run`, a `.npy` file."""
     job = request.app.state.jobs.of(caller.user, job_id)
-    file = request.app.state.home.outputs / job.job_id / name
+    file = request.app.state.home.outputs_of(caller.user.name) / job.job_id / name
     if not file.is_file():
         raise not_found(f"output {name}")
     return FileResponse(file, media_type="application/octet-stream", filename=name)

@@ -1,4 +1,4 @@
-"""Networks and how they are sent: in parts, each behind the bytes that are there."""
+"""Networks and their uploads in parts."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _Limit = Annotated[int, Query(ge=1, le=100)]
 def begin_upload(
     asked: AskedUpload, request: Request, response: Response, caller: ByUser
 ) -> UploadStatus:
-    """Announce a file. One that was sent before is answered with its network, and need not be sent;
-    one that was cut off with the offset to go on from."""
+    """Announce a file. The response has the network if the file was uploaded before, else the
+    offset to continue from."""
     known = request.app.state.store.holdings.network(caller.user.name, asked.digest)
     response.headers["Location"] = f"/v1/uploads/{asked.digest}"
     if known is not None:
@@ -43,7 +43,7 @@ def begin_upload(
 
 @router.get("/uploads/{digest}")
 def upload_status(digest: _Digest, request: Request, caller: ByUser) -> UploadStatus:
-    """How much of a file is there."""
+    """The number of bytes received."""
     known = request.app.state.store.holdings.network(caller.user.name, digest)
     if known is not None:
         return _complete(request, known)
@@ -70,10 +70,9 @@ async def send_part(
     caller: ByUser,
     upload_offset: Annotated[int, Header(ge=0, le=2**53)],
 ) -> UploadStatus:
-    """Send the bytes behind `Upload-Offset`, which has to be what is there. With the last one the
-    file is compared with its digest and imported once, in a process that reaches nothing else;
-    that takes seconds. It is a network after that, or refused with the reason. A part without bytes
-    asks for that again."""
+    """Append bytes at `Upload-Offset`, which must be the number of bytes received. After the
+    last part the file is compared with its digest and imported once, in a sandbox, which takes
+    seconds; it is then a network, or refused with the reason. A part without bytes repeats this."""
     uploads, name = request.app.state.uploads, caller.user.name
     if not request.headers.get("content-type", "").startswith("application/offset+octet-stream"):
         raise Refused(
@@ -100,7 +99,7 @@ def list_networks(
     cursor: Annotated[str, Query(max_length=64)] = "",
     limit: _Limit = 50,
 ) -> NetworkPage:
-    """One's networks, by their digests."""
+    """One's networks, ordered by their digests."""
     found = request.app.state.store.holdings.networks(caller.user.name, cursor, limit)
     more = found[-1].digest if len(found) == limit else None
     return NetworkPage(networks=[_entry(request, network) for network in found], next=more)
@@ -117,7 +116,7 @@ def get_network(digest: _Digest, request: Request, caller: ByUser) -> NetworkEnt
 
 @router.delete("/networks/{digest}", status_code=204)
 def delete_network(digest: _Digest, request: Request, caller: ByUser) -> None:
-    """Forget a network. Jobs that are under way keep its file until they end."""
+    """Delete a network. Jobs under way keep its file until they end."""
     request.app.state.store.holdings.remove_network(caller.user.name, digest)
     request.app.state.audit.keep(caller.user.name, "delete network", digest=digest)
 

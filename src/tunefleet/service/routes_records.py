@@ -1,4 +1,4 @@
-"""Records: every trial of one's own jobs and of those that others share."""
+"""Records: the trials of one's own jobs, and shared ones."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ router = APIRouter(prefix="/v1/records", tags=["records"])
 
 #: Records of a part of a file.
 _PART = 1000
-#: A table calculates what begins so.
+#: Spreadsheets take cells that begin so for formulas.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _Text = Annotated[str, Query(max_length=200)]
-#: What the numbers of a cursor are at most: SQLite's largest.
+#: The largest number of a cursor, as of SQLite.
 _MOST = 2**63 - 1
 
 
@@ -44,12 +44,12 @@ def filter_of(
     operator: _Text = "",
     text: _Text = "",
 ) -> RecordFilter:
-    """What is asked for in an address."""
+    """The filter that the query parameters give."""
     return RecordFilter(network, device, target, task, operator, text)
 
 
 def order_of(sort: RecordColumn = RecordColumn.MEASURED, ascending: bool = False) -> RecordOrder:
-    """The order that is asked for in an address; the newest first where none is."""
+    """The order that the query parameters give; by default the newest first."""
     return RecordOrder(sort, not ascending)
 
 
@@ -67,8 +67,9 @@ def list_records(
     cursor: Cursor = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> ExploredPage:
-    """Records that have each of these texts: in their network's name, their device's, their target,
-    their operator; `task` is a part of a task's name or begins its id; `text` is anywhere."""
+    """Records that contain each of these texts: in the name of the network or the device, in the
+    target or the operator; `task` is a part of a task's name or the beginning of its id; `text`
+    matches anywhere."""
     found = request.app.state.store.explorer.page(
         chosen, order, after=_place(cursor, order), limit=limit, tenant=caller.user.name
     )
@@ -80,7 +81,7 @@ def list_records(
 def records_file(
     request: Request, caller: ByUser, chosen: Chosen, order: Order
 ) -> StreamingResponse:
-    """All that such a list has, as a file for tables."""
+    """The whole list as CSV."""
     explorer, tenant = request.app.state.store.explorer, caller.user.name
     return StreamingResponse(
         _lines(explorer, chosen, order, tenant),
@@ -104,7 +105,7 @@ def _lines(
 
 
 def csv_line(cells: Any) -> str:
-    """A line of a file for tables, of which nothing is calculated."""
+    """A line of CSV without formulas."""
     text = io.StringIO()
     safe = [f"'{cell}" if str(cell).startswith(_FORMULA) else cell for cell in cells]
     csv.writer(text).writerow(safe)
@@ -137,7 +138,7 @@ def _cursor(last: ListedRecord, order: RecordOrder) -> str:
 
 
 def _place(cursor: str, order: RecordOrder) -> RecordPlace | None:
-    """Raises InputError for what is no cursor of this order."""
+    """The position of a cursor. Raises InputError where it is not one of this order."""
     if not cursor:
         return None
     wrong = InputError("that is no cursor of these records", cure="take that of the page before")

@@ -27,8 +27,8 @@ _END_S = 3
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where the service listens. `certificate` and `key` are files of TLS; headers of `proxies`
-    (addresses) say who calls and by which scheme."""
+    """Where the service listens. `certificate` and `key` are files for TLS; the headers
+    `X-Forwarded-For` and `X-Forwarded-Proto` are used from the addresses `proxies` alone."""
 
     host: str = _LOOPBACK
     port: int = 8080
@@ -51,7 +51,7 @@ class Listening:
 
 
 class HttpService:
-    """Answers requests for a home within a `with` block."""
+    """Serves HTTP for a home within a `with` block."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class HttpService:
 
     @property
     def url(self) -> str:
-        """Where it answers."""
+        """Its base URL."""
         assert self._socket is not None
         host, port = self._socket.getsockname()[:2]
         scheme = "https" if self._listening.certificate else "http"
@@ -141,8 +141,7 @@ class HttpService:
 
 
 def _get_ready() -> None:
-    """Load what the first jobs that are asked for would wait for: after a restart they come
-    together."""
+    """Load what the first jobs need before they arrive: after a restart they arrive together."""
     import tunefleet.compiler.frontends
     import tunefleet.features.tilings
     import tunefleet.runs.pretrained  # noqa: F401

@@ -1,4 +1,4 @@
-"""Sending to addresses that users named: signed, to public addresses alone, nothing followed."""
+"""HTTP requests to URLs that users named: to public addresses alone, without redirects."""
 
 from __future__ import annotations
 
@@ -25,23 +25,28 @@ _SECRET = "whsec_"
 #: Of a secret.
 _SECRET_BYTES = 32
 _PORTS = {"https": 443, "http": 80}
-#: Names that nobody answers hold these threads, and no others of the service.
+#: Look-ups that time out occupy these threads, and no others of the service.
 _LOOKUPS = ThreadPoolExecutor(4, "tunefleet-lookups")
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-#: IPv4 addresses behind a translator.
+#: IPv4 addresses behind a translator (NAT64, RFC 6052).
 _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
+#: The only IPv6 addresses that are assigned to hosts of the internet.
+_UNICAST = ipaddress.ip_network("2000::/3")
+#: Special ranges that Python 3.11 takes for global: protocol assignments, relays of 6to4, and
+#: addresses of documentation.
+_SPECIAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What came of a delivery: the status that was answered, or why there was none."""
+    """The result of an attempt: the status of the response, or why there was none."""
 
     status: int | None
     error: str = ""
 
     @property
     def is_done(self) -> bool:
-        """Whether it was taken."""
+        """Whether it was acknowledged."""
         return self.status is not None and 200 <= self.status < 300
 
     def __str__(self) -> str:
@@ -62,7 +67,7 @@ def signature(secret: str, message_id: str, at: int, body: bytes) -> str:
 
 
 def check_url(url: str, *, private: bool) -> SplitResult:
-    """The parts of a URL that may be told something. Raises Refused."""
+    """The parts of a URL that may receive messages. Raises Refused."""
     reason = ""
     try:
         parts = urlsplit(url)
@@ -109,20 +114,22 @@ async def _looked_up(host: str) -> list[str]:
 
 
 def _is_public(address: _Address) -> bool:
-    inner: _Address | None = None
+    """Whether an address is one of the internet; of an IPv4 address within an IPv6 one, that."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
         if address in _TRANSLATED:
             inner = ipaddress.IPv4Address(address.packed[-4:])
-        if address.teredo is not None:
+        if inner is not None:
+            return _is_public(inner)
+        if address not in _UNICAST or address.teredo is not None:
             return False
-    plain = address.is_global and not (address.is_multicast or address.is_reserved)
-    return (inner is not None and _is_public(inner)) if inner is not None else plain
+    special = address.is_multicast or address.is_reserved or any(address in n for n in _SPECIAL)
+    return address.is_global and not special
 
 
 async def send(url: str, headers: dict[str, str], body: bytes, *, private: bool) -> Sent:
-    """Post to a URL: to the address that its host has now, which was looked at, and to no other. No
-    redirect is followed, no answer read but its status."""
+    """Post to a URL: to the address that was resolved and checked, and to no other. Redirects are
+    not followed, and only the status of the response is read."""
     try:
         parts = check_url(url, private=private)
         async with asyncio.timeout(_TIMEOUT_S):
@@ -140,7 +147,7 @@ async def _posted(parts: SplitResult, address: str, headers: dict[str, str], bod
     port = parts.port or _PORTS[parts.scheme]
     place = f"[{address}]" if ":" in address else address
     pinned = parts._replace(netloc=f"{place}:{port}").geturl()
-    # A connection of its own: one that is kept was verified for another name at that address.
+    # A new connection: a kept one may have been verified for another name at that address.
     limits = httpx.Limits(max_keepalive_connections=0)
     async with (
         httpx.AsyncClient(trust_env=False, limits=limits, timeout=_TIMEOUT_S) as client,

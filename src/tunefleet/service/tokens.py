@@ -1,4 +1,4 @@
-"""Tokens: opaque texts that are shown once and kept as their SHA-256."""
+"""Tokens: random texts that are shown once and stored as their SHA-256."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARK = "tf_"
 #: Characters of a token's beginning that lists show.
 _PREFIX = len(_MARK) + 6
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-#: Seconds between two times that the last use of a token is kept.
+#: Seconds between two updates of the last use of a token.
 USED_AGAIN_S = 60.0
 #: Seconds for which a valid token is not looked up again, and how many are remembered.
 _KNOWN_S, _MOST_KNOWN = 1.0, 10_000
@@ -30,7 +30,7 @@ def new_token(
     session: bool = False,
     lives_s: float | None = None,
 ) -> tuple[str, AccessToken]:
-    """The text of a token of 32 random bytes, and what is kept of it."""
+    """The text of a token of 32 random bytes, and the record that is stored."""
     text = _MARK + secrets.token_urlsafe(32)
     token = AccessToken(
         digest=digest_of(text),
@@ -46,12 +46,14 @@ def new_token(
 
 
 def digest_of(text: str) -> str:
-    """By which a token is found: it has too much entropy to be guessed from this."""
+    """The SHA-256 under which a token is stored; a token has too much entropy to be guessed from
+    it."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def valid_token(accounts: Accounts, text: str, now: float) -> tuple[User, AccessToken] | None:
-    """Whose token a text is; None where it is nobody's, is over, or its user may do nothing."""
+    """The user and the token of a text; None where it is unknown or expired, or its user is
+    disabled."""
     token = accounts.token(digest_of(text))
     if token is None or (token.expires_at is not None and token.expires_at <= now):
         return None
@@ -64,8 +66,8 @@ def valid_token(accounts: Accounts, text: str, now: float) -> tuple[User, Access
 
 
 class KnownTokens:
-    """`valid_token` for those who ask all the time: an answer counts for a second, after which
-    another process's changes count. Any thread may ask."""
+    """A cache of `valid_token`: results are valid for a second, after which changes by other
+    processes take effect. Thread-safe."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
@@ -85,7 +87,7 @@ class KnownTokens:
         found = valid_token(self._accounts, text, now)
         with self._lock:
             self._known.pop(name, None)
-            # What was read before a change is not kept beyond it.
+            # A value that was read before a change is not cached after it.
             if found is not None and changes == self._changes:
                 self._known[name] = (now, *found)
             if len(self._known) > _MOST_KNOWN:
@@ -93,14 +95,14 @@ class KnownTokens:
         return found
 
     def forget(self) -> None:
-        """To be called after a token or a user was changed or removed: that counts at once."""
+        """Clear the cache, after a token or a user was changed or removed."""
         with self._lock:
             self._changes += 1
             self._known.clear()
 
 
 def check_name(name: str) -> str:
-    """The name of a user. Raises InputError for one that is none."""
+    """The name of a user. Raises InputError where it is not valid."""
     if not _NAME.fullmatch(name):
         raise InputError(
             f"{name!r} cannot be the name of a user",
@@ -110,7 +112,7 @@ def check_name(name: str) -> str:
 
 
 def first_token(accounts: Accounts, name: str, now: float) -> str | None:
-    """The token of an admin of this name, where there is no user at all yet."""
+    """A token of an admin of this name, if there is no user yet."""
     if accounts.users(limit=1):
         return None
     accounts.put_user(User(check_name(name), admin=True, created_at=now))

@@ -1,4 +1,4 @@
-"""Files that come in parts, and go on after a cut where they were."""
+"""Uploads in parts, which resume after an interruption."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ from tunefleet.core.home import Home
 from tunefleet.core.importing import DEFAULT_IMPORT
 from tunefleet.errors import InputError, JobError, raise_disk_full
 from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.quotas import QUOTA_CURE, lack_of_quota
 from tunefleet.runs.uploads import ARRAY_SUFFIXES, NETWORK_SUFFIXES, Admitted, admit
 from tunefleet.service.admission import Admission, CheckedImports, user_folder
 from tunefleet.service.problems import Refused, not_found
 from tunefleet.store import KeptNetwork, Store, User
 from tunefleet.system.unpacking import check_name
 
-#: Seconds after which a file that did not become complete is forgotten.
+#: Seconds without a byte after which an unfinished upload is removed.
 FORGOTTEN_S = 7 * 86_400.0
-#: Files of one user that are on their way at once.
+#: Unfinished uploads of one user.
 _MOST_OPEN = 16
-#: Files of which it is known why they were refused.
+#: Refused uploads whose reason is kept.
 _MOST_REFUSED = 1000
 _READ_BYTES = 1 << 20
 #: Seconds without a byte, and the bytes a second that are too few once so many seconds have passed.
 _STILL_S, _SLOW_BYTES_PER_S, _SLOW_AFTER_S = 30.0, 1024, 60.0
 
-#: How a file is checked: `admit`, or what stands for it in tests.
+#: The check of a file: `admit`, or a fake in tests.
 UploadCheck = Callable[[Path, str, BenchmarkContext], Admitted]
 _Key = tuple[str, str]
-#: After these a file has to be sent again.
+#: Errors after which a file has to be sent again.
 _REFUSALS = (Refused, InputError, JobError)
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file on its way."""
+    """An unfinished upload."""
 
     digest: str
     name: str
@@ -51,8 +52,8 @@ class Upload:
 
 
 class Uploads:
-    """The files on their way of all users, below a home. All in one event loop but `begin` and
-    `offset`, which any thread may call."""
+    """The unfinished uploads of all users, below a home. For one event loop, except `begin` and
+    `offset`, which are thread-safe."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Uploads:
         self._refused: OrderedDict[_Key, Exception] = OrderedDict()
 
     def begin(self, user: User, asked: Upload) -> int:
-        """How many bytes of a file are there; it is expected from then on. Raises Refused."""
+        """Announce a file. Returns the number of bytes received so far. Raises Refused."""
         check_name(asked.name)
         endings = (*NETWORK_SUFFIXES, *ARRAY_SUFFIXES)
         if Path(asked.name).suffix.lower() not in endings:
@@ -107,8 +108,8 @@ class Uploads:
         return self.offset(user, asked.digest)[0]
 
     def offset(self, user: User, sha256: str) -> tuple[int, Upload]:
-        """How many bytes of a file are there. Raises Refused for one that was not begun, and why
-        one was refused."""
+        """The number of bytes received of a file. Raises Refused for one that was not announced,
+        and the reason for which one was refused."""
         note = self._folder(user) / f"{sha256}.json"
         if not note.exists():
             if (user.name, sha256) in self._refused:
@@ -120,7 +121,7 @@ class Uploads:
     async def append(
         self, user: User, sha256: str, offset: int, parts: AsyncIterator[bytes]
     ) -> tuple[int, Upload]:
-        """Write bytes behind those that are there; what came before a cut stays. Raises Refused."""
+        """Append bytes; those before an interruption are kept. Raises Refused."""
         there, upload = self.offset(user, sha256)
         if offset != there:
             raise Refused(
@@ -163,8 +164,8 @@ class Uploads:
             self._sending.discard(key)
 
     async def complete(self, user: User, upload: Upload) -> KeptNetwork:
-        """Check a file that is there whole, and keep it. Raises Refused where its content is not
-        what its digest says, and what `runs.uploads.admit` raises; it has to be sent again then."""
+        """Check a complete file and keep it. Raises Refused where its content does not have its
+        digest, and the errors of `runs.uploads.admit`; it must be sent again then."""
         key = (user.name, upload.digest)
         try:
             return await self._admission.checked(*key, lambda: self._admitted(user, upload))
@@ -175,7 +176,7 @@ class Uploads:
             raise
 
     def _admitted(self, user: User, upload: Upload) -> KeptNetwork:
-        """In a thread of the checks."""
+        """The check, in a thread of its own."""
         note = self._folder(user) / f"{upload.digest}.json"
         part = note.with_suffix(".part")
         context = BenchmarkContext(home=self._home.root, tenant=user.name)
@@ -208,11 +209,9 @@ class Uploads:
         note.unlink(missing_ok=True)
 
     def _check_quota(self, user: User, further: int) -> None:
-        most = user.quota.stored_bytes
-        if most is not None and self._store.holdings.stored_bytes(user.name) + further > most:
-            raise Refused(
-                413, f"your files may have {most} bytes together", cure="delete some of them"
-            )
+        lack = lack_of_quota(self._store, self._home.root, user.name, further)
+        if lack:
+            raise Refused(413, lack, cure=QUOTA_CURE)
 
     def _folder(self, user: User) -> Path:
         return user_folder(self._home.root, user.name)
@@ -229,8 +228,8 @@ class Uploads:
 
 
 async def _in_time(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The parts as they come. Raises Refused where they come too slowly: each takes a connection
-    and a file of the service."""
+    """The parts as they arrive. Raises Refused where they arrive too slowly, since each occupies
+    a connection and a file of the service."""
     began, received = time.monotonic(), 0
     try:
         while True:
@@ -250,7 +249,7 @@ async def _in_time(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file, read in pieces."""
+    """The SHA-256 of a file, read in blocks."""
     state = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_READ_BYTES):

@@ -1,4 +1,4 @@
-"""What the API takes and gives, as models of the OpenAPI document."""
+"""Requests and responses of the API, as models of the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -15,19 +15,8 @@ Count = Annotated[int, Field(ge=1, le=10**9)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-#: What webhooks are told of jobs.
-EventType = Literal[
-    "job.started",
-    "job.succeeded",
-    "job.failed",
-    "job.cancelled",
-    "job.expired",
-    "job.interrupted",
-]
-
-
 class ServiceState(StrEnum):
-    """What a job does. No more words will come; `reason` says why."""
+    """The state of a job. The list is closed; `reason` has the details."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -40,7 +29,7 @@ class ServiceState(StrEnum):
 
 
 class JobColumn(StrEnum):
-    """What lists of jobs are sorted by."""
+    """Sort columns of lists of jobs."""
 
     NETWORK = "network"
     STATE = "state"
@@ -54,13 +43,14 @@ class JobColumn(StrEnum):
 
 
 class AskedBody(BaseModel):
-    """What a request says; an unknown field is refused."""
+    """The body of a request; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class AskedUpload(AskedBody):
-    """A file that is to be sent: its SHA-256, its name with the ending of its format, its bytes."""
+    """The announcement of a file: its SHA-256, its name with the suffix of its format, its size
+    in bytes."""
 
     digest: Digest
     name: Annotated[str, Field(min_length=1, max_length=128)]
@@ -68,7 +58,7 @@ class AskedUpload(AskedBody):
 
 
 class NetworkEntry(BaseModel):
-    """A file that was uploaded: a network, or arrays to calibrate or measure with."""
+    """An uploaded file: a network, or arrays for calibration or measurement."""
 
     digest: str
     name: str
@@ -78,7 +68,7 @@ class NetworkEntry(BaseModel):
 
 
 class UploadStatus(BaseModel):
-    """How much of a file has come; `network` is set where it is complete and was accepted."""
+    """The bytes received of a file; `network` is set once it is complete and accepted."""
 
     digest: str
     offset: int
@@ -87,7 +77,8 @@ class UploadStatus(BaseModel):
 
 
 class AskedBudget(AskedBody):
-    """Of a search; 1,000 trials where nothing is said. It ends with the first that is used up."""
+    """The budget of a search, by default 1,000 trials. The search ends at the first limit that
+    it reaches."""
 
     trials: Count | None = None
     trials_per_task: Count | None = None
@@ -96,7 +87,7 @@ class AskedBudget(AskedBody):
 
 
 class AskedAgreement(AskedBody):
-    """What the delivered module has to reach. A search ends as soon as it does."""
+    """What the delivered module must reach. The search ends as soon as it does."""
 
     latency_ms: Positive | None = None
     speedup: Positive | None = None
@@ -104,10 +95,10 @@ class AskedAgreement(AskedBody):
 
 
 class AskedJob(AskedBody):
-    """A job. `network` is the digest of an upload or the name of a network of the zoo; for
-    `evaluate` and `run` it is an `artifact` instead. `calibrate` (for int8) and `inputs` are
-    digests of arrays: to check and measure with, a `.npz` file for each shape; for `run` a `.npy`
-    file for each input, of which `repeat` calls are timed. `devices` of `place` are at least two,
+    """A job. `network` is the digest of an upload or the name of a network of the zoo;
+    `evaluate` and `run` have an `artifact` instead. `calibrate` (for int8) and `inputs` are
+    digests of arrays: for checks and measurements a `.npz` file for each shape; for `run` a
+    `.npy` file for each input, with `repeat` timed calls. `place` needs at least two `devices`,
     each with its target, `cpu` for its own. `deadline` is in seconds since the epoch."""
 
     kind: Literal["tune", "build", "evaluate", "run", "place"] = "tune"
@@ -135,57 +126,17 @@ class AskedJob(AskedBody):
     repeat: Annotated[int, Field(ge=1, le=100_000)] | None = None
 
 
-class AskedWebhook(AskedBody):
-    """Where one wants to be told of one's jobs, and of what: of all where nothing is named."""
-
-    url: Annotated[str, Field(min_length=1, max_length=2000)]
-    events: Annotated[list[EventType], Field(max_length=20)] = []
-
-
-class ChangedWebhook(AskedBody):
-    """Whether anything is sent."""
-
-    disabled: bool
-
-
-class WebhookView(BaseModel):
-    """A webhook; `secret` is given once. `failures` of the next delivery in a row, which is tried
-    again at `next_at`; `last` is what came of the last try; `disabled` why nothing is sent."""
-
-    id: str
-    url: str
-    events: list[str]
-    created_at: float
-    failures: int
-    next_at: float | None = None
-    last: str = ""
-    last_at: float | None = None
-    disabled: str = ""
-    secret: str | None = None
-
-
-class WebhookList(BaseModel):
-    webhooks: list[WebhookView]
-
-
-class WebhookTest(BaseModel):
-    """What came of a `ping`: the status that was answered, or why there was none."""
-
-    delivered: bool
-    status: int | None
-    detail: str
-
-
 class Reason(BaseModel):
-    """Why a job does not go on, or why it ended so: a code for programs, a sentence for people."""
+    """Why a job makes no progress, or how it ended: a code for programs, a sentence for people."""
 
     code: str
     text: str
 
 
 class JobForecast(BaseModel):
-    """The newest forecast of a search that goes on: its latency at the end of its budget with 10,
-    50 and 90 %, when that is, and the `probability` that its target is reached by then."""
+    """The newest forecast of a running search: the 10, 50 and 90 % quantiles of its latency at
+    the end of its budget, the time of that end, and the `probability` to reach its target by
+    then."""
 
     low_ms: float
     median_ms: float
@@ -195,9 +146,9 @@ class JobForecast(BaseModel):
 
 
 class QueueView(BaseModel):
-    """When a job that is entered now would begin and end, beside `jobs` that are under way, of
-    which 50 are counted; null where earlier runs do not say. Without a job `ends_at` is when the
-    last of them ends."""
+    """When a new job would start and end, and the number of `jobs` under way, counted up to 50;
+    null where earlier runs give no estimate. Without a job `ends_at` is when the last of them
+    ends."""
 
     jobs: int
     starts_at: float
@@ -205,8 +156,9 @@ class QueueView(BaseModel):
 
 
 class JobView(BaseModel):
-    """A job. Times are seconds since the epoch; `result` is that of `tune --json` once there is
-    one; `queue` is given where the job was just entered."""
+    """A job. Times are seconds since the epoch; `result` is that of `tune --json`, once there is
+    one; `queue` is set in the response to its submission. `error` is the kind of error that
+    ended a job, such as InputError, where it is known."""
 
     id: str
     kind: str
@@ -214,6 +166,7 @@ class JobView(BaseModel):
     owner: str
     state: ServiceState
     reason: Reason | None = None
+    error: str | None = None
     outcome: str | None = None
     created_at: float
     elapsed_s: float
@@ -233,14 +186,14 @@ class JobView(BaseModel):
 
 
 class Page(BaseModel):
-    """`next` is the cursor of the page behind this one; null where there is none."""
+    """`next` is the cursor of the following page, null after the last one."""
 
     next: str | None = None
 
 
 class JobPage(Page):
-    """`of_newest`: that many of the newest jobs were looked at, where they were filtered by a text
-    or sorted; then there is no page behind it."""
+    """`of_newest` is the number of the newest jobs that a sorted list, or one filtered by a
+    text, covers; it has no further page."""
 
     of_newest: int | None = None
     jobs: list[JobView]
@@ -251,7 +204,7 @@ class NetworkPage(Page):
 
 
 class KeptEventView(BaseModel):
-    """`seq` grows over all jobs; `event` is the kind, whose fields stand beside it."""
+    """`seq` is a number over the events of all jobs; `event` is the kind, whose fields follow."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -266,8 +219,8 @@ class EventPage(Page):
 
 
 class CurveSample(BaseModel):
-    """The latency of the network as its tasks' best so far say it, after so many trials and seconds
-    of the search."""
+    """The estimated latency of the network, from the best latencies of its tasks, after so many
+    trials and seconds of the search."""
 
     trials: int
     seconds: float
@@ -275,8 +228,8 @@ class CurveSample(BaseModel):
 
 
 class CurveForecast(BaseModel):
-    """What is expected at the end of the budget, after so many trials and seconds: with 10, 50 and
-    90 % no more than these latencies; `probability` that a target is reached by then."""
+    """The forecast for the end of the budget, made after so many trials and seconds: the 10, 50
+    and 90 % quantiles of the latency, and the `probability` to reach the target by then."""
 
     trials: int
     seconds: float
@@ -287,8 +240,8 @@ class CurveForecast(BaseModel):
 
 
 class JobCurve(BaseModel):
-    """Where that became better, and the last of it; empty until each task has been measured. There
-    is a forecast while the search goes on."""
+    """The improvements of the estimate, and its last value; empty until each task has been
+    measured. `forecast` is set while the search runs."""
 
     samples: list[CurveSample]
     forecast: CurveForecast | None = None
@@ -301,7 +254,7 @@ class ArtifactFile(BaseModel):
 
 
 class ArtifactView(BaseModel):
-    """What a job delivered: its files, which are to be fetched one by one."""
+    """An artifact of a job, with the list of its files."""
 
     id: str
     job: str
@@ -315,10 +268,10 @@ class ArtifactPage(Page):
 
 
 class DeviceView(BaseModel):
-    """What measures. `state`: free, measuring, busy (with somebody else's session), unreachable or
-    quarantined, for the reason in `detail`; `job` is given where it is one's own. `drift` is what
-    was noted of its reference kernel beside the last measurement; of the last quarantine `reason`
-    and times in seconds since the epoch; `quarantines` counts those lately."""
+    """A device. `state` is free, measuring, busy (with a session of another client), unreachable
+    or quarantined, with the reason in `detail`; `job` is set for one's own. `drift` is what the
+    last measurement reported of its reference kernel; `quarantine_reason` and times, in seconds
+    since the epoch, are those of the last quarantine; `quarantines` counts the recent ones."""
 
     name: str
     address: str
@@ -343,6 +296,6 @@ class DeviceList(BaseModel):
 
 
 class RecordPage(Page):
-    """Entries as `tunefleet records best --json` has them."""
+    """Entries as in `tunefleet records best --json`."""
 
     records: list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""Users, tokens and who may read whose records, as the API asks for and answers them."""
+"""Users, tokens and readers of records, as the API has them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tunefleet.service.values import AskedBody, Page
 
 
 class AskedQuota(AskedBody):
-    """The most a user may take; null is without bound."""
+    """The limits of a user; null is no limit. `stored_bytes` counts uploaded files and outputs
+    of `run` jobs, `device_s` the device seconds of a day."""
 
     jobs: Annotated[int, Field(ge=0)] | None = None
     stored_bytes: Annotated[int, Field(ge=0)] | None = None
@@ -24,7 +25,7 @@ class AskedUser(AskedBody):
 
 
 class ChangedUser(AskedBody):
-    """What is given changes."""
+    """The values to change."""
 
     admin: bool | None = None
     disabled: bool | None = None
@@ -44,7 +45,7 @@ class UserPage(Page):
 
 
 class AskedToken(AskedBody):
-    """A token for oneself, or by an admin for another user."""
+    """A new token for oneself, or by an admin for another user."""
 
     label: Annotated[str, Field(max_length=100)] = ""
     user: Annotated[str, Field(max_length=64)] | None = None
@@ -78,7 +79,7 @@ class TokenList(BaseModel):
 
 
 class AskedShare(AskedBody):
-    """Who may use one's records: a user, or `*` for all."""
+    """A reader of one's records: a user, or `*` for all."""
 
     reader: Annotated[str, Field(min_length=1, max_length=64)]
 

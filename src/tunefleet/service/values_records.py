@@ -1,4 +1,4 @@
-"""What the API gives of records and of what was learned from them."""
+"""Records, and what was learned from them, as the API has them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tunefleet.service.values import Page
 
 
 class ExploredRecord(BaseModel):
-    """A trial. A failure has its kind in place of a latency; `job` is given where it is one's own.
+    """A trial. A failure has its kind instead of a latency; `job` is set for one's own.
     `measured_at` is in seconds since the epoch."""
 
     measured_at: float
@@ -31,7 +31,7 @@ class ExploredPage(Page):
 
 
 class LearnedKind(BaseModel):
-    """Programs that a model has learned."""
+    """A kind of programs in the training data of a model."""
 
     architecture: str
     precision: str
@@ -39,8 +39,8 @@ class LearnedKind(BaseModel):
 
 
 class CostModelView(BaseModel):
-    """A version. `parent` is the id of the one that it learned on from; `in_use`: one's searches
-    use it. `created_at` is in seconds since the epoch."""
+    """A version. `parent` is the id of the version that it was trained from; `in_use`: one's
+    searches use it. `created_at` is in seconds since the epoch."""
 
     id: str
     name: str
@@ -53,9 +53,10 @@ class CostModelView(BaseModel):
 
 
 class LearningView(BaseModel):
-    """One time of learning in the background, or a choice by the user. `before` and `after` are how
-    the version in use and the new one ranked `held_back` records: the share of pairs in the right
-    order (pca), top-1 and top-5. `in_use` is the version that searches used from then on."""
+    """One round of learning in the background, or a choice by the user. `before` and `after` are
+    the scores of the version in use and of the new one on `held_back` records: the share of
+    pairs in the right order (pca), top-1 and top-5. `in_use` is the version that searches used
+    from then on."""
 
     at: float
     outcome: str

@@ -36,13 +36,22 @@ from tunefleet.store._explorer import (
     RecordPlace,
 )
 from tunefleet.store._learnings import Learning, LearningOutcome
-from tunefleet.store._webhooks import DeliveryState, Webhook, Webhooks
+from tunefleet.store._webhooks import (
+    KEPT_DELIVERIES,
+    KEPT_DELIVERIES_S,
+    DeliveryState,
+    Webhook,
+    WebhookDelivery,
+    Webhooks,
+)
 from tunefleet.store.memory import MemoryStore
 from tunefleet.store.sql import SqlStore, open_store, store_path
 
 __all__ = [
     "EVERYONE",
     "FIRST",
+    "KEPT_DELIVERIES",
+    "KEPT_DELIVERIES_S",
     "OWN_COMMANDS",
     "AccessToken",
     "Accounts",
@@ -75,6 +84,7 @@ __all__ = [
     "StoredWork",
     "User",
     "Webhook",
+    "WebhookDelivery",
     "Webhooks",
     "each_job",
     "job_pages",

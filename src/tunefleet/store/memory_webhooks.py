@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tunefleet.store import rules
-from tunefleet.store._webhooks import DeliveryState, Webhook
+from tunefleet.store._webhooks import (
+    KEPT_DELIVERIES,
+    KEPT_DELIVERIES_S,
+    DeliveryState,
+    Webhook,
+    WebhookDelivery,
+)
 from tunefleet.store.memory_state import MemoryState
 
 
@@ -15,6 +21,7 @@ class MemoryWebhooks:
     def __init__(self, state: MemoryState) -> None:
         self._state = state
         self._webhooks: dict[str, Webhook] = {}
+        self._deliveries: dict[str, dict[int, WebhookDelivery]] = {}
 
     def put(self, webhook: Webhook) -> None:
         with self._state.verb():
@@ -41,12 +48,46 @@ class MemoryWebhooks:
                 and self._webhooks[webhook_id].state.next_at <= now
             ]
 
-    def advance(self, webhook_id: str, state: DeliveryState) -> None:
+    def advance(
+        self, webhook_id: str, state: DeliveryState, delivery: WebhookDelivery | None = None
+    ) -> None:
+        with self._state.verb():
+            if webhook_id not in self._webhooks:
+                return
+            self._webhooks[webhook_id] = replace(self._webhooks[webhook_id], state=state)
+            if delivery is not None:
+                kept = self._deliveries.get(webhook_id, {}) | {delivery.seq: delivery}
+                oldest = delivery.last_at - KEPT_DELIVERIES_S
+                self._deliveries[webhook_id] = {
+                    seq: kept[seq]
+                    for seq in sorted(kept)[-KEPT_DELIVERIES:]
+                    if kept[seq].last_at >= oldest
+                }
+
+    def deliveries(self, webhook_id: str, before: int | None, limit: int) -> list[WebhookDelivery]:
+        with self._state.verb():
+            kept = self._deliveries.get(webhook_id, {})
+            newest = sorted(kept, reverse=True)
+            return [kept[seq] for seq in newest if before is None or seq < before][:limit]
+
+    def rotate(self, webhook_id: str, secret: str, previous_until: float) -> None:
         with self._state.verb():
             if webhook_id in self._webhooks:
-                self._webhooks[webhook_id] = replace(self._webhooks[webhook_id], state=state)
+                old = self._webhooks[webhook_id]
+                self._webhooks[webhook_id] = replace(
+                    old, secret=secret, previous_secret=old.secret, previous_until=previous_until
+                )
+
+    def drop_secrets(self, now: float) -> None:
+        with self._state.verb():
+            for webhook_id, webhook in self._webhooks.items():
+                if webhook.previous_until <= now:
+                    self._webhooks[webhook_id] = replace(
+                        webhook, previous_secret="", previous_until=0.0
+                    )
 
     def remove(self, tenant: str, webhook_id: str) -> None:
         with self._state.verb():
             if webhook_id in self._webhooks and self._webhooks[webhook_id].tenant == tenant:
                 del self._webhooks[webhook_id]
+                self._deliveries.pop(webhook_id, None)

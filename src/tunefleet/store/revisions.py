@@ -12,7 +12,7 @@ from tunefleet.errors import SetupError
 from tunefleet.store.database import Database
 
 #: The newest revision in `migrations/versions`. Revisions are numbered, so their texts compare.
-HEAD = "0014"
+HEAD = "0015"
 SCRIPTS = "tunefleet.store:migrations"
 
 

@@ -374,4 +374,21 @@ webhooks = Table(
     Column("last", PlainText, nullable=False),
     Column("last_at", Number),
     Column("disabled", PlainText, nullable=False),
+    Column("previous_secret", PlainText, nullable=False, server_default=""),
+    Column("previous_until", Number, nullable=False, server_default="0"),
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("webhook_id", PlainText, primary_key=True),
+    Column("seq", Whole, primary_key=True),
+    Column("message_id", PlainText, nullable=False),
+    Column("kind", PlainText, nullable=False),
+    Column("job_id", PlainText, nullable=False),
+    Column("happened_at", Number, nullable=False),
+    Column("attempts", Whole, nullable=False),
+    Column("last_at", Number, nullable=False),
+    Column("status", Whole),
+    Column("error", PlainText, nullable=False),
 )

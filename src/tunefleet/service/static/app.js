@@ -3,7 +3,7 @@
 
 const notice = document.getElementById("notice");
 
-function tell(text) {
+function notify(text) {
   notice.textContent = text;
 }
 
@@ -72,12 +72,12 @@ document.addEventListener("submit", async (event) => {
   const [method, path] = form.dataset.call.split(" ");
   const value = form.dataset.value ? JSON.parse(form.dataset.value) : valueOf(form);
   const buttons = form.querySelectorAll("button");
-  tell("");
+  notify("");
   buttons.forEach((button) => { button.disabled = true; });
   try {
     then(form, await call(method, path, Object.keys(value).length ? value : undefined));
   } catch (error) {
-    tell(error.message);
+    notify(error.message);
   } finally {
     buttons.forEach((button) => { button.disabled = false; });
   }
@@ -103,5 +103,5 @@ for (const part of document.querySelectorAll("[data-events]")) follow(part);
 
 const OLD = "The service does not answer; this page may be old.";
 
-document.addEventListener("htmx:error", () => tell(OLD));
-document.addEventListener("htmx:after:swap", () => { if (notice.textContent === OLD) tell(""); });
+document.addEventListener("htmx:error", () => notify(OLD));
+document.addEventListener("htmx:after:swap", () => { if (notice.textContent === OLD) notify(""); });

@@ -87,7 +87,7 @@ function show() {
       if (state.plot && state.plot.width !== width) state.plot.setSize({ width, height: HEIGHT });
     }).observe(chart);
   }
-  load(chart, state).catch((error) => tell(error.message));
+  load(chart, state).catch((error) => notify(error.message));
 }
 
 show();

@@ -80,7 +80,7 @@ class Sha256 {
   }
 }
 
-// The digest of a file; `progress` is told the share that was read.
+// The digest of a file; `progress` is called with the share that was read.
 async function sha256Of(file, progress) {
   if (globalThis.crypto.subtle && file.size <= WHOLE_BYTES) {
     return hex(new Uint8Array(await crypto.subtle.digest("SHA-256", await file.arrayBuffer())), 2);

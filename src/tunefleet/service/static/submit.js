@@ -9,23 +9,29 @@ const PART_BYTES = 8 << 20;
 // Seconds to wait after a cut, for the last of them again and again.
 const WAITS_S = [1, 2, 5, 10];
 
+// Without a share the bar shows that something is under way.
 function progress(label, share) {
   sending.hidden = false;
-  document.getElementById("sent").value = share;
-  const text = document.getElementById("sent-text");
-  const told = `${label}: ${Math.floor(share * 10) * 10} %`;
-  if (text.textContent !== told) text.textContent = told;
+  const bar = document.getElementById("sent"), text = document.getElementById("sent-text");
+  if (share === undefined) bar.removeAttribute("value");
+  else bar.value = share;
+  const message = share === undefined ? label : `${label}: ${Math.floor(share * 10) * 10} %`;
+  if (text.textContent !== message) text.textContent = message;
 }
 
-// The digest of a network that the service has whole after this.
+// Sends a file and returns its digest. The answer to the last byte comes after the check of the
+// file: it is sent by itself, so that the page says what is under way.
 async function send(file) {
   const digest = await sha256Of(file, (share) => progress("reading", share));
   let status = await call("POST", "/v1/uploads", { digest, name: file.name, size: file.size });
   let cuts = 0;
   while (!status.network) {
-    progress("sending", status.offset / file.size);
+    const last = file.size - 1, isLast = status.offset >= last;
+    const end = isLast ? file.size : Math.min(status.offset + PART_BYTES, last);
+    if (isLast) progress("checking the file");
+    else progress("sending", status.offset / file.size);
     try {
-      const part = file.slice(status.offset, status.offset + PART_BYTES);
+      const part = file.slice(status.offset, end);
       status = await call("PATCH", `/v1/uploads/${digest}`, part, {
         "Content-Type": "application/offset+octet-stream", "Upload-Offset": String(status.offset),
       });
@@ -42,7 +48,6 @@ async function send(file) {
       });
     }
   }
-  progress("sent", 1);
   return status.network.digest;
 }
 
@@ -54,20 +59,21 @@ form.addEventListener("submit", async (event) => {
   event.preventDefault();
   const { goal, ...asked } = valueOf(form);
   const file = fileField.files[0], button = form.querySelector("button");
-  tell("");
+  notify("");
   if (!file && !asked.network) {
-    tell("Choose a file, or a network that is here.");
+    notify("Choose a file, or a network that is here.");
     fileField.focus();
     return;
   }
   button.disabled = true;
   try {
     if (file) asked.network = await send(file);
+    progress("submitting the job");
     const key = newKey();
     const job = await call("POST", "/v1/jobs", asked, { "Idempotency-Key": key });
     location.assign(`/jobs/${job.id}`);
   } catch (error) {
-    tell(error.message);
+    notify(error.message);
     button.disabled = false;
     sending.hidden = true;
   }
