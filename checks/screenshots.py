@@ -1,7 +1,9 @@
 """The dashboard as a newcomer uses it, with pictures for docs/guide: sign in, drop a network, watch
 it finish, fetch the artifact and compare its outputs with PyTorch's.
 
-python checks/screenshots.py [--out docs/guide] [--minutes 1]
+python checks/screenshots.py [--out docs/guide] [--minutes 1] [--looks DIR]
+
+With --looks every page is also kept in light, dark and narrow form, for review.
 
 Needs tunefleet[service,zoo,browser] and Chromium. Ends with 0 where all of it worked.
 """
@@ -23,12 +25,16 @@ _NETWORK = "squeezenet"
 _START_S, _MOST_S = 60, 1200
 _SIZE, _TALL = {"width": 1100, "height": 760}, {"width": 1100, "height": 1500}
 _NARROW = {"width": 390, "height": 760}
+#: For review: every page, and how it is looked at.
+_PAGES = ("jobs", "submit", "devices", "records", "records/best", "cost-models", "tokens", "users")
+_LOOKS = {"light": ("light", _SIZE), "dark": ("dark", _SIZE), "narrow": ("light", _NARROW)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n\n")[0])
     parser.add_argument("--out", type=Path, default=Path("docs/guide"), metavar="DIR")
     parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="of the search")
+    parser.add_argument("--looks", type=Path, metavar="DIR", help="every page in every look")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tunefleet-screenshots-") as folder:
         home = Path(folder, "home")
@@ -38,7 +44,7 @@ def main() -> int:
         )
         try:
             url, token = _answering(server)
-            seconds = _use(url, token, Path(folder), given.out, given.minutes)
+            seconds = _use(url, token, Path(folder), given)
         finally:
             server.terminate()
             server.wait(60)
@@ -58,7 +64,7 @@ def _answering(server: subprocess.Popen[str]) -> tuple[str, str]:
     raise SystemExit(f"the service does not answer: {said}")
 
 
-def _use(url: str, token: str, folder: Path, out: Path, minutes: float) -> float:
+def _use(url: str, token: str, folder: Path, given: argparse.Namespace) -> float:
     """What a newcomer does; the seconds it took."""
     import numpy as np
     import torch
@@ -66,7 +72,7 @@ def _use(url: str, token: str, folder: Path, out: Path, minutes: float) -> float
     import tunefleet
     from tunefleet.zoo import build
 
-    network = build(_NETWORK)
+    network, out = build(_NETWORK), given.out
     file = folder / f"{_NETWORK}.pt2"
     torch.export.save(torch.export.export(network.module, network.example_inputs), file)
     began = time.monotonic()
@@ -82,7 +88,7 @@ def _use(url: str, token: str, folder: Path, out: Path, minutes: float) -> float
         page.get_by_role("button", name="Sign in").click()
         page.get_by_role("link", name="Submit a network").click()
         page.get_by_label("Drop a file here").set_input_files(file)
-        page.get_by_label("Search for at most").fill(str(minutes))
+        page.get_by_label("Search for at most").fill(str(given.minutes))
         page.set_viewport_size(_NARROW)
         page.screenshot(path=out / "dashboard-submit.png")
         page.set_viewport_size(_SIZE)
@@ -100,6 +106,12 @@ def _use(url: str, token: str, folder: Path, out: Path, minutes: float) -> float
         page.screenshot(
             path=out / "dashboard-jobs.png", clip={"x": 0, "y": 0, **_SIZE, "height": 320}
         )
+        page.goto("/records?sort=latency&ascending=true")
+        page.emulate_media(color_scheme="light")
+        page.set_viewport_size(_SIZE)
+        page.screenshot(path=out / "dashboard-records.png")
+        if given.looks:
+            _review(page, given.looks, [*_PAGES, f"jobs/{job_id}"])
         browser.close()
     with tunefleet.connect(url, token) as service:
         artifact = service.fetch(service.job(job_id)["artifact"], folder)
@@ -112,6 +124,20 @@ def _use(url: str, token: str, folder: Path, out: Path, minutes: float) -> float
     if difference > 1e-3:
         raise SystemExit(f"its outputs differ by {difference:.1e}")
     return time.monotonic() - began
+
+
+def _review(page: Any, out: Path, places: list[str]) -> None:
+    """Keep pages in every look."""
+    out.mkdir(parents=True, exist_ok=True)
+    for look, (scheme, size) in _LOOKS.items():
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size(size)
+        for place in places:
+            page.goto(f"/{place}")
+            if place.startswith("jobs/"):
+                page.wait_for_selector(".plot canvas")
+            name = "job" if place.startswith("jobs/") else place.replace("/", "-")
+            page.screenshot(path=out / f"{name}-{look}.png", full_page=True)
 
 
 if __name__ == "__main__":

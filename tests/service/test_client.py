@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 import zipfile
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from tunefleet.client import AsyncClient, tries
+from tunefleet.client import AsyncClient, Client, tries
+from tunefleet.client.calls import Call, value_of
 from tunefleet.client.packing import as_one_file
 from tunefleet.core.events import JobEnded, Note
 from tunefleet.core.job import JobState
@@ -145,3 +147,34 @@ def test_a_folder_and_weights_beside_a_network_are_packed_the_same_each_time(
     file.write_bytes(b"x")
     with as_one_file(file) as same:
         assert same == file
+
+
+def test_notes_say_how_far_an_upload_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from tunefleet.client import calls
+
+    monkeypatch.setattr(calls, "_PART_BYTES", 1000)
+    file = tmp_path / "net.onnx"
+    file.write_bytes(bytes(2500))
+    operation, received, notes = calls.upload(file), 0, []
+    call = next(operation)
+    with pytest.raises(StopIteration):
+        while True:
+            received += len(call.content or b"")
+            status = {"offset": received, "network": {} if received == 2500 else None}
+            call = operation.send(calls.Answer(200, {}, json.dumps(status).encode()))
+            notes.append(call.note)
+    expected = ["uploading net.onnx: 0 %", "uploading net.onnx: 40 %"]
+    assert notes == [*expected, "uploading the end of net.onnx and checking it"]
+
+
+def test_the_client_passes_notes_on() -> None:
+    notes: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={})
+
+    with Client("http://testserver", "tf_x", transport=httpx.MockTransport(answer)) as client:
+        client.notify = notes.append
+        client.done(value_of(Call("GET", "/v1/me", note="asking")))
+        client.done(value_of(Call("GET", "/v1/me")))
+    assert notes == ["asking"]

@@ -176,12 +176,11 @@ def _day(at: float | None) -> str:
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under headings."""
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*row)
     output.console().print(table)

@@ -131,7 +131,7 @@ def submit(
         "deadline": None if within is None else time.time() + 60 * within,
     }
     with client_of(server) as client:
-        view = client.submit(network, **asked)
+        view = _submitted(client, network, asked, quiet=quiet)
         if wait or check:
             _waited(client, view, json, quiet=quiet)
             if check:
@@ -144,6 +144,17 @@ def submit(
 
             text += f"\n{queue_text(view['queue'])}"
         output.tell(json, view, lambda: typer.echo(text))
+
+
+def _submitted(
+    client: Client, network: str, asked: dict[str, Any], *, quiet: bool
+) -> dict[str, Any]:
+    """The submitted job; a terminal shows the progress of uploads."""
+    if quiet:
+        return client.submit(network, **asked)
+    with output.console(stderr=True).status("submitting") as status:
+        client.notify = status.update
+        return client.submit(network, **asked)
 
 
 def of_network(

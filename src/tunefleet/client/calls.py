@@ -40,7 +40,8 @@ _CONFLICT = 409
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. `accepted`: error statuses that are returned instead of raised."""
+    """One request. `accepted`: error statuses that are returned instead of raised. `note`: what it
+    does, for the user, if it may take long."""
 
     method: str
     path: str
@@ -49,6 +50,7 @@ class Call:
     params: Mapping[str, str | int] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     accepted: tuple[int, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ def upload(path: Path) -> Calls[str]:
 def _sent(file: Path) -> Calls[str]:
     with file.open("rb") as opened:
         sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
-        asked = {"digest": sha256, "name": file.name, "size": file.stat().st_size}
+        size = file.stat().st_size
+        asked = {"digest": sha256, "name": file.name, "size": size}
         status = (yield Call("POST", "/v1/uploads", asked)).value
         path = f"/v1/uploads/{sha256}"
         while status["network"] is None:
@@ -143,7 +146,17 @@ def _sent(file: Path) -> Calls[str]:
             opened.seek(offset)
             headers = {"Upload-Offset": str(offset), "Content-Type": _PART}
             part = opened.read(_PART_BYTES)
-            answer = yield Call("PATCH", path, content=part, headers=headers, accepted=(_CONFLICT,))
+            note = f"uploading {file.name}: {100 * offset // max(size, 1)} %"
+            if offset + len(part) >= size:
+                note = f"uploading the end of {file.name} and checking it"
+            answer = yield Call(
+                "PATCH",
+                path,
+                content=part,
+                headers=headers,
+                accepted=(_CONFLICT,),
+                note=note,
+            )
             if answer.status == _CONFLICT:  # a part arrived though its answer did not
                 answer = yield Call("GET", path)
             status = answer.value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -26,11 +26,17 @@ def connect(url: str, token: str) -> Client:
     return Client(url, token)
 
 
+def _ignore(note: str) -> None:
+    """Default of `Client.notify`."""
+
+
 class Client:
     """A client that blocks. Not thread-safe."""
 
     def __init__(self, url: str, token: str, **how: Any) -> None:
         self._http = httpx.Client(base_url=url, headers=headers_of(token), timeout=TIMEOUT, **how)
+        #: Called with the note of each call that may take long.
+        self.notify: Callable[[str], None] = _ignore
 
     def __enter__(self) -> Self:
         return self
@@ -58,6 +64,8 @@ class Client:
             return value
 
     def _answer(self, call: Call) -> Answer:
+        if call.note:
+            self.notify(call.note)
         tries = Tries(call)
         while True:
             response, error = None, None
