@@ -254,7 +254,7 @@ def test_a_token_is_shown_once(world: World, service: HttpService, browser: Any)
         tab.page.get_by_role("button", name="Add").click()
         tab.page.get_by_role("link", name="ann").click()
         tab.page.get_by_label("What it is for").fill("ci")
-        tab.page.get_by_role("button", name="Make it").click()
+        tab.page.get_by_role("button", name="Create").click()
         tab.page.get_by_text("it is not shown again").wait_for()
         text = tab.page.locator("output").inner_text()
         bearer = {"Authorization": f"Bearer {text}"}

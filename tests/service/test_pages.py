@@ -248,7 +248,7 @@ def test_a_page_of_an_evaluation_has_its_figures(world: World) -> None:
     spec = replace(tuned.spec, kind=JobKind.EVALUATE)
     job_id = world.store.jobs.open(spec, job_id="e" * 32, now=1e9).job_id
     running = world.client.get(f"/jobs/{job_id}", headers=ann)
-    assert (running.status_code, "Beside its source" in running.text) == (200, False)
+    assert (running.status_code, "Compared with its source" in running.text) == (200, False)
     two = Interval(median=2.0, low=1.9, high=2.1)
     figures = Evaluation(artifact="0" * 32, tuned_ms=two)
     world.store.jobs.finish(job_id, JobState.SUCCEEDED, figures.to_dict())

@@ -138,7 +138,7 @@ class Deliveries:
         at = int(time.time())
         signatures = [
             signature(secret, message.message_id, at, message.body)
-            for secret in webhook.secrets(at)
+            for secret in webhook.secrets(time.time())
         ]
         headers = {
             "Content-Type": "application/json",
