@@ -104,8 +104,8 @@ def read_array(path: Path) -> Array:
     cure = "give a file that numpy.save wrote"
     check_regular(path)
     try:
-        with foreign():
-            array = np.load(path, allow_pickle=False)
+        with foreign(), path.open("rb") as file:
+            array = np.load(file, allow_pickle=False)
     except FileNotFoundError:
         raise InputError(f"no input file {path}", cure=cure) from None
     except OSError as error:
