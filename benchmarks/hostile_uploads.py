@@ -309,13 +309,9 @@ def listing(*folders: Path) -> set[tuple[str, tuple[int, int]]]:
 
 def _left(folder: Path) -> list[str]:
     """What is there at the end that should not be: files and scratch folders, and bugs that were
-    reported. torch makes an empty folder where a job measures with it."""
-    scratch = [
-        path
-        for path in (folder / "tmp").iterdir()
-        if path.name.startswith("tunefleet-") or path.is_file() or any(path.iterdir())
-    ]
-    return [str(path.relative_to(folder)) for path in (*scratch, *folder.glob("home/bugs/*"))]
+    reported."""
+    left = [*(folder / "tmp").iterdir(), *folder.glob("home/bugs/*")]
+    return [str(path.relative_to(folder)) for path in left]
 
 
 def quantiles(values: list[float]) -> dict[str, float]:

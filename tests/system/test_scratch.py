@@ -51,3 +51,15 @@ def test_what_is_not_known_to_be_ours_stays(temporary: Path) -> None:
         (temporary / name).mkdir()
     with scratch.scratch_folder("test"):
         assert all((temporary / name).is_dir() for name in names)
+
+
+@pytest.mark.frameworks
+def test_torch_leaves_no_cache_behind(tmp_path: Path) -> None:
+    code = (
+        "import torch; from tunefleet.system.scratch import torch_cache\n"
+        "with torch_cache(): torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "TORCHINDUCTOR_CACHE_DIR"}
+    environment["TMPDIR"] = str(tmp_path)
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    assert list(tmp_path.iterdir()) == []

@@ -50,6 +50,7 @@ from tunefleet.runs.quotas import QUOTA_CURE, lack_of_quota
 from tunefleet.runs.request import SearchRequest, check_rounds, enter_job, job_spec, source_of
 from tunefleet.runs.submitting import done_by_server, server_of
 from tunefleet.store import Store, open_store
+from tunefleet.system.scratch import torch_cache
 from tunefleet.system.user import user_name
 
 #: What no scheduler divides.
@@ -372,6 +373,7 @@ def _main(home: str, job_id: str) -> int:
     """Do an open job of a home, unless another process does or has done it."""
     with (
         closing(open_store(Path(home))) as store,
+        torch_cache(),
         suppress(TunefleetError),
     ):  # the job has the error
         job = store.jobs.get(job_id)

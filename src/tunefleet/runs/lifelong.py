@@ -28,6 +28,7 @@ from tunefleet.errors import InputError, StoreBusyError, TunefleetError
 from tunefleet.fleet.leases import Leases, is_over, this_process
 from tunefleet.runs.pretrained import in_use
 from tunefleet.store import Learning, LearningOutcome, Store, User, open_store
+from tunefleet.system.scratch import torch_cache
 
 if TYPE_CHECKING:
     from tunefleet.costmodel.card import DeviceMetrics
@@ -298,7 +299,7 @@ def _main(home: str, tenant: str) -> int:
     os.nice(19)
     with closing(open_store(Path(home))) as store, closing(Leases(store.coordination)) as leases:
         try:
-            with leases.job(_ALONE), _ended_by_work(store):
+            with leases.job(_ALONE), torch_cache(), _ended_by_work(store):
                 learn_once(store, Path(home), tenant)
         except StoreBusyError:  # another process learns
             return 0

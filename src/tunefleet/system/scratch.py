@@ -11,6 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,6 +26,16 @@ def scratch_folder(purpose: str, parent: Path | None = None) -> tempfile.Tempora
     pid = os.getpid()
     owner = f"{_namespace()}-{pid}-{_started(pid)}"
     return tempfile.TemporaryDirectory(prefix=f"tunefleet-{purpose}-{owner}-", dir=parent)
+
+
+@contextmanager
+def torch_cache() -> Iterator[None]:
+    """Keep PyTorch's cache of compiled programs in a scratch folder within the block. PyTorch makes
+    it in the temporary folder as soon as an optimiser is used or a program is opened, and leaves it
+    there. For processes of tunefleet alone: a user's own has its cache for `torch.compile`."""
+    with scratch_folder("torch") as folder:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        yield
 
 
 @lru_cache
