@@ -14,6 +14,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from tunefleet.core.forms import WINOGRAD
 from tunefleet.core.ids import digest
 from tunefleet.core.settings import SearchSettings
 from tunefleet.core.stage import SelectResult
@@ -27,10 +28,11 @@ from tunefleet.search.task_space import TaskSpace
 
 #: Share of the population that starts from the best known programs.
 _ELITE_SHARE = 0.25
-#: The minimum number of measured programs per form of a task, and the share of a batch for a form
-#: with fewer.
+#: The minimum number of measured programs per kind of a task's programs, and the share of a batch
+#: for a kind with fewer. All kinds with register tiles of a designed size share the larger one:
+#: cost models were trained without them.
 _FORM_TRIALS = 8
-_FORM_SHARE = 0.25
+_FORM_SHARE, _DESIGNED_SHARE = 0.25, 0.75
 #: The number of programs written as traces at once.
 _PART = 8
 
@@ -134,19 +136,20 @@ class _Selection:
         ]
 
     def _of_unknown_forms(self, known: Population, ranked: Population) -> NDArray[np.int64]:
-        """The best programs of forms with few measurements: scores compare programs of one form,
-        but hardly predict which form is faster."""
+        """The best programs of kinds with few measurements: scores compare programs of one kind,
+        but hardly predict which kind is faster."""
         forms = self._space.decisions.forms
+        if len(kinds := np.unique(forms)) == 1:
+            return np.zeros(0, np.int64)
         measured = np.bincount(forms[known.sketch], minlength=forms.max() + 1)
-        count = max(1, int(self._request.batch * _FORM_SHARE))
-        return np.concatenate(
-            [np.zeros(0, np.int64)]
-            + [
-                np.flatnonzero(forms[ranked.sketch] == form)[:count]
-                for form in np.unique(forms)
-                if len(np.unique(forms)) > 1 and measured[form] < _FORM_TRIALS
-            ]
-        )
+        unknown = [int(kind) for kind in kinds[::-1] if measured[kind] < _FORM_TRIALS]
+        designed = sum(kind > WINOGRAD for kind in unknown)
+        found = [np.zeros(0, np.int64)]
+        for kind in unknown:
+            share = _DESIGNED_SHARE / designed if kind > WINOGRAD else _FORM_SHARE
+            count = max(1, round(self._request.batch * share))
+            found.append(np.flatnonzero(forms[ranked.sketch] == kind)[:count])
+        return np.concatenate(found)
 
     def _score(self, population: Population) -> NDArray[np.float64]:
         assert self._guide is not None
