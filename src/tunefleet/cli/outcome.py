@@ -29,6 +29,7 @@ from tunefleet.errors import (
     machine_error,
     ran_here,
 )
+from tunefleet.system.interrupts import interrupting
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -54,7 +55,7 @@ def guard(call: Callable[[Invocation], object], err: TextIO | None = None) -> in
     """Run a command and return its exit code; errors end as one line on `err` (stderr)."""
     invocation = Invocation()
     err = err if err is not None else sys.stderr
-    with _ends() as ended, _threads() as lost:
+    with interrupting() as ended, _threads() as lost:
         try:
             code = call(invocation)
             if lost:
@@ -66,27 +67,6 @@ def guard(call: Callable[[Invocation], object], err: TextIO | None = None) -> in
         if code == INTERRUPTED and ended:
             return 128 + ended[0]
     return code if isinstance(code, int) else 0
-
-
-@contextlib.contextmanager
-def _ends() -> Iterator[list[int]]:
-    """SIGTERM and SIGHUP end a command as Ctrl-C does; the list gets the signal that came."""
-    came: list[int] = []
-
-    def interrupt(number: int, frame: object) -> None:
-        came.append(number)
-        raise KeyboardInterrupt
-
-    before = {}
-    with contextlib.suppress(ValueError):  # not in the main thread, where no signal arrives
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
-                before[number] = signal.signal(number, interrupt)
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ from tunefleet.errors import (
     StoreBusyError,
     TunefleetError,
 )
+from tunefleet.system.interrupts import Uninterrupted
 
 #: First words of SQLite's error names, with what the user can do about each.
 CURES = {
@@ -95,7 +96,12 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One snapshot for as many queries as the caller makes."""
-        with self._errors(), self._connect() as connection, connection.begin():
+        with (
+            Uninterrupted(),
+            self._errors(),
+            self._connect() as connection,
+            connection.begin(),
+        ):
             yield connection
 
     @contextmanager
@@ -114,6 +120,7 @@ class Database:
     @contextmanager
     def _alone(self, synchronous: str) -> Iterator[Connection]:
         with (
+            Uninterrupted(),
             self._errors(),
             self._in_turn(),
             self._connect().execution_options(tunefleet_writer=synchronous) as connection,
