@@ -40,7 +40,7 @@ def run_build(place: StageContext, request: StepRequest) -> tuple[Finalists, tup
     job = _job(request)
     decided = _decided(place, job)
     tasks = [w for w in place.store.work.tasks(job.job_id) if w.task.task_id not in decided]
-    finalists = [(weighted, finalists_of(place, job, weighted)) for weighted in tasks]
+    finalists = _finalists(place, job, tasks)
     remarks: list[Remark] = []
     objects = place.objects(request.key.owner)
     with objects.draft() as draft:
@@ -86,9 +86,7 @@ def run_select(place: StageContext, request: StepRequest) -> tuple[Winners, tupl
             request.watcher, Progressed(index + 1, len(finalists.of_tasks), weighted.task.name)
         )
         if task_id not in done:
-            trials = {
-                t.candidate.candidate_id: t for t in finalists_of(place, job, weighted, every=True)
-            }
+            trials = {t.candidate.candidate_id: t for t in _measured_trials(place, job, weighted)}
             entries = [
                 (trials[f.candidate_id], _placed(place, request, f.packed),
                  _placed(place, request, f.checked))
@@ -128,24 +126,37 @@ def _job(request: StepRequest) -> Job:
     return request.delivery.job
 
 
-def finalists_of(
-    place: StageContext, job: Job, weighted: WeightedTask, *, every: bool = False
-) -> list[Trial]:
-    """The fastest trials of this job and of earlier ones that are close to the best, or `every`
-    measured one."""
+def _finalists(
+    place: StageContext, job: Job, tasks: Sequence[WeightedTask]
+) -> list[tuple[WeightedTask, list[Trial]]]:
+    """The fastest trials of each task that are close to its best. A task has one for each percent
+    that it has of the network's latency: choosing among them gains some percent of that, and each
+    takes half a second."""
+    measured = [_measured_trials(place, job, weighted) for weighted in tasks]
+    latencies = [
+        _latency(trials[0]) * weighted.weight if trials else 0.0
+        for weighted, trials in zip(tasks, measured, strict=True)
+    ]
+    whole = sum(latencies) or 1.0
+    most = job.spec.settings.measure.finalists
+    found = []
+    for weighted, trials, latency in zip(tasks, measured, latencies, strict=True):
+        limit = _latency(trials[0]) * _CLOSE if trials else 0.0
+        close = [trial for trial in trials if _latency(trial) <= limit]
+        # At least two, so that a winner that computes something else has a successor.
+        size = min(most, max(2, round(100 * latency / whole)))
+        found.append((weighted, (close if len(close) > 1 else trials[:2])[:size]))
+    return found
+
+
+def _measured_trials(place: StageContext, job: Job, weighted: WeightedTask) -> list[Trial]:
+    """The measured trials of this job and of earlier ones, the fastest first."""
     task_id = weighted.task.task_id
     trials = {t.candidate.candidate_id: t for t in place.store.records.trials(job.job_id, task_id)}
     for record in known_records(place.store, JobTask(job, weighted.task), Tier.EXACT):
         trial = Trial(record.candidate, -1, record.measurement)
         trials.setdefault(record.candidate.candidate_id, trial)
-    measured = sorted((t for t in trials.values() if t.latency_s is not None), key=_latency)
-    if every or not measured:
-        return measured
-    limit = _latency(measured[0]) * _CLOSE
-    close = [t for t in measured if _latency(t) <= limit]
-    # At least two, so that a winner that computes something else has a successor.
-    size = job.spec.settings.measure.finalists
-    return (close if len(close) > 1 else measured[:2])[:size]
+    return sorted((t for t in trials.values() if t.latency_s is not None), key=_latency)
 
 
 def _jobs(
