@@ -60,16 +60,20 @@ def main(options: argparse.Namespace) -> int:
 
 def _row(machine: Any, target: Any, task: Any, weights: Any, count: int) -> dict[str, Any] | None:
     from tunefleet.compiler.space.opening import sketches_of
+    from tunefleet.core.forms import is_winograd
+    from tunefleet.core.ids import canonical_json
     from tunefleet.core.settings import TuneSettings
     from tunefleet.core.trial import Built, Measurement
     from tunefleet.search.decisions import DecisionSpace
     from tunefleet.stages import work
 
     space = DecisionSpace.of(sketches_of(task.program, target))
-    if not space.forms.any():
+    of_winograd = [is_winograd(canonical_json(sketch.instructions)) for sketch in space.sketches]
+    if not any(of_winograd):
         return None
     population = space.sample(10 * count, np.random.default_rng(0)).distinct()
-    of_form = [np.flatnonzero(space.forms[population.sketch] == form)[:count] for form in (0, 1)]
+    forms = np.array(of_winograd)[population.sketch]
+    of_form = [np.flatnonzero(forms == form)[:count] for form in (False, True)]
     sides = [name for name, rows in zip(_FORMS, of_form, strict=True) for _ in rows]
     best: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
