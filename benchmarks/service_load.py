@@ -128,15 +128,16 @@ class MockDevices:
 
 
 class ServiceProcess:
-    """The service; begun again at the same port after it was killed."""
+    """The service that a `script` of this folder is with `--serve HOME`; begun again at the same
+    port after it was killed."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    def __init__(self, home: Path, script: str = __file__, *options: str) -> None:
+        self._command = [sys.executable, script, "--serve", str(home), *options]
         self.port = 0
         self.begin()
 
     def begin(self) -> None:
-        command = [sys.executable, __file__, "--serve", str(self._home), "--port", str(self.port)]
+        command = [*self._command, "--port", str(self.port)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

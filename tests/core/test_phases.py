@@ -14,6 +14,7 @@ from tunefleet.core.phases import (
     first_round_s,
     least_budget,
     phase_seconds,
+    search_ends_by,
     tuning_left_s,
 )
 from tunefleet.core.settings import SearchSettings
@@ -164,3 +165,19 @@ def test_what_the_steps_around_a_search_take(seconds: float, prepared: bool) -> 
     assert Forecast(STEPS).around_search_s(prepared=prepared) == seconds
     unknown = Forecast({"import": 10.0, "check": 10.0})
     assert unknown.around_search_s(prepared=prepared) is None
+
+
+@pytest.mark.parametrize(
+    ("expected", "deadline", "delivery_s"),
+    [
+        (None, None, 20.0),
+        (200.0, 200.0, None),
+        (180.0, 200.0, 20.0),
+        (150.0, 200.0, 80.0),  # half of the time is the search's
+        (90.0, 90.0, 80.0),  # it is past
+    ],
+)
+def test_a_search_ends_early_enough_to_deliver_by_its_deadline(
+    expected: float | None, deadline: float | None, delivery_s: float | None
+) -> None:
+    assert search_ends_by(deadline, delivery_s, now=100.0) == expected

@@ -34,6 +34,7 @@ from tunefleet.core.step import (
     StepRun,
 )
 from tunefleet.errors import JobError, RetryElsewhereError
+from tunefleet.fleet.clock import now
 from tunefleet.fleet.executor import Assignment, Report
 from tunefleet.fleet.live import Ending, Live, Search, Steps
 from tunefleet.fleet.shell import Shell
@@ -182,7 +183,7 @@ def test_every_job_ends_with_its_trials() -> None:
 
 
 def steps_of(
-    watcher: str, kinds: Sequence[StepKind], done: Sequence[StepKind] = (), then: Any = None
+    watcher: str, kinds: Sequence[StepKind], done: Sequence[StepKind] = (), **more: Any
 ) -> Steps:
     spec = make_spec()
     source = NetworkSource("zoo:net", "net", "content")
@@ -193,8 +194,15 @@ def steps_of(
     ]
     runs = {k: StepRun(StepKey(watcher, k), Compiled(""), 0.0, 1.0) for k in done}
     told: list[Any] = []
-    more = {} if then is None else {"then": then}
     return Steps(watcher, requests, runs, told.append, **more)
+
+
+@pytest.mark.parametrize("before_search", [False, True])
+def test_steps_have_the_deadline_of_their_job(before_search: bool) -> None:
+    due = time.time() + 100.0
+    request = steps_of("j", PREPARATION, deadline=due, before_search=before_search).request
+    assert request.deadline == pytest.approx(now() + 100.0, abs=1.0)
+    assert request.following == (None if before_search else ())
 
 
 ALL = (*PREPARATION, *WINNERS, *DELIVERY)

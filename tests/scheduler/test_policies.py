@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from tests.scheduler.mock import THESIS, device, host, job, run
-from tunefleet.core.stage import StageKind
+from tunefleet.core.stage import StageKind, WorkKind
+from tunefleet.core.step import StepKind
 from tunefleet.scheduler.durations import Spread
 from tunefleet.scheduler.mocks import mock_fleet
 from tunefleet.scheduler.policies import POLICIES
@@ -129,6 +130,24 @@ def test_a_job_far_from_its_deadline_does_not_go_before_shorter_ones() -> None:
     plain = [job("due", {"d": 10}), job("short", {"s": 4})]
     fleet = [host(), device()]
     assert run("predictive", fleet, plain).spans == run("predictive", fleet, jobs).spans
+
+
+@pytest.mark.parametrize(
+    ("place", "following"),
+    [
+        (5, ()),
+        (5, (StepKind.VERIFY,)),
+        (0, (StepKind.VERIFY,) * 500),
+        (0, None),
+    ],
+)
+def test_what_follows_by_a_deadline_brings_a_job_forward(
+    place: int, following: tuple[WorkKind, ...] | None
+) -> None:
+    others = [job(f"j{n}", {f"j{n}": 1}) for n in range(5)]
+    due = job("due", {"due": 1}, deadline=5000.0, following=following)
+    found = run("predictive", [host(), device()], [*others, due])
+    assert sorted(found.finished_at, key=lambda name: found.finished_at[name])[place] == "due"
 
 
 def test_a_deadline_is_kept_beside_other_owners() -> None:

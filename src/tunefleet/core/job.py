@@ -54,8 +54,9 @@ class JobKind(StrEnum):
 class JobTerms:
     """On which terms a job is done; the same request with other terms is the same job.
 
-    `owner` is the user's name. Of a higher `priority` more is done. A search ends with its
-    `deadline` (seconds since the epoch); before, the predictive policy brings it forward.
+    `owner` is the user's name. Of a higher `priority` more is done. A search ends so long before
+    its `deadline` (seconds since the epoch) that its delivery can follow, where earlier runs say
+    how long that takes; before, the predictive policy brings it forward.
     `look_ahead` lets an idle host select and build a task's next batch before the current one is
     measured; None leaves that to the policy. `served`: the server of its home does it, without the
     process that asked for it. `devices` names those that are measured on, and

@@ -43,12 +43,14 @@ _OF_SOME_JOBS = (StepKind.SPLIT, StepKind.BASELINE)
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """What earlier runs say of this one. `seconds` is by phase, from runs of the same network;
-    `trial_s` is what one of their trials took, `round_s` the first round of a task of any
-    network. None or missing where there was no such run."""
+    `trial_s` is what one of their trials took, beside other jobs, and `work_s` its stages alone;
+    `round_s` the first round of a task of any network. None or missing where there was no such
+    run."""
 
     seconds: Mapping[str, float] = field(default_factory=dict)
     trial_s: float | None = None
     round_s: float | None = None
+    work_s: float | None = None
 
     def around_search_s(self, *, prepared: bool) -> float | None:
         """What all phases but tuning take together, less those that a network has behind it that is
@@ -143,6 +145,15 @@ def command_left_s(
         done = in_phase_s if number == at and name != TUNE else 0.0
         total += max(0.0, whole - done)
     return total
+
+
+def search_ends_by(deadline: float | None, delivery_s: float | None, now: float) -> float | None:
+    """When a search has to end so that its delivery is there by a deadline. Times are seconds since
+    the epoch; `delivery_s` is None where it is not known. A delivery gets at most half of the time
+    that is left: without a search there is nothing to deliver."""
+    if deadline is None:
+        return None
+    return deadline - min(delivery_s or 0.0, max(0.0, deadline - now) / 2)
 
 
 @dataclass(frozen=True, slots=True)

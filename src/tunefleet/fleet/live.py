@@ -150,7 +150,9 @@ class Steps:
 
     To the scheduler they are one round of a lane. `done` are those that are committed, `again`
     those of them that are wanted once more. `watcher` is the id under which the shell knows them.
-    `told` are the steps whose remarks the observer has heard.
+    `told` are the steps whose remarks the observer has heard. `deadline` is that of their job in
+    seconds since the epoch; `before_search`: they hurry for it, since how long the search will take
+    is not known.
     """
 
     watcher: str
@@ -161,6 +163,8 @@ class Steps:
     obeys: str = ""
     again: frozenset[StepKind] = frozenset()
     told: set[StepKey] = field(default_factory=set)
+    deadline: float | None = None
+    before_search: bool = False
     request: JobRequest = field(init=False)
 
     def __post_init__(self) -> None:
@@ -174,6 +178,8 @@ class Steps:
             host_kind=at_home(preparation.toolchain.host),
             device_kind=preparation.device.hardware,
             priority=_PRIORITY,
+            deadline=_at(self.deadline),
+            following=None if self.before_search else (),
             lookahead=False,
             needs_home=True,
         )
@@ -217,12 +223,13 @@ def search_of(
     then: Callable[[Ending], Sequence[Live]] = _nothing_more,
     until_s: float | None = None,
     pause_s: float | None = None,
+    ends_by: float | None = None,
+    following: tuple[WorkKind, ...] = (),
 ) -> Search:
     """The search of a job, with everything that earlier processes committed of it. It ends once its
-    tasks take `until_s` together, or after `pause_s`."""
+    tasks take `until_s` together, after `pause_s`, or at `ends_by`, a time since the epoch; steps
+    of the kinds `following` are to be done by the job's deadline too."""
     spec, tasks, at = job.spec, store.work.tasks(job.job_id), now()
-    deadline = spec.terms.deadline
-    due = None if deadline is None else at + deadline - time.time()
     committed = store.work.stages(job.job_id)
     plan: TuningPlan
     if spec.kind is JobKind.COLLECT:
@@ -249,7 +256,7 @@ def search_of(
             elapsed_s=job.elapsed_s,
             now=at,
             first_model=bool(known),
-            deadline=due,
+            deadline=_at(ends_by),
             until_s=until_s,
             pause_s=pause_s,
             verified={
@@ -267,10 +274,16 @@ def search_of(
         device_kind=spec.measured_on,
         user=spec.terms.owner,
         priority=spec.terms.priority,
-        deadline=due,
+        deadline=_at(spec.terms.deadline),
+        following=following,
         lookahead=spec.terms.look_ahead,
     )
     return Search(job, plan, {w.task.task_id: w.task for w in tasks}, observer, request, then)
+
+
+def _at(epoch_s: float | None) -> float | None:
+    """A time since the epoch on the shell's clock."""
+    return None if epoch_s is None else now() + epoch_s - time.time()
 
 
 def _lane_event(lane: LaneProgress) -> LaneUpdated:

@@ -368,9 +368,17 @@ class Pipeline:
         lost = {kind for kind, run in done.items() if not self.run.has_output(run)}
         obeys = self.run.job.job_id if self.run.job is not None else ""
         again |= self._again | lost
-        told = self._told
         return Steps(
-            self.run.run_id, requests, done, self._observer, self.ended, obeys, again, told
+            self.run.run_id,
+            requests,
+            done,
+            self._observer,
+            self.ended,
+            obeys,
+            again,
+            self._told,
+            None if self.run.job is None else self.run.job.spec.terms.deadline,
+            self.run.plan.searches and not self._search.is_over,
         )
 
     def _remark(self, progress: JobProgress) -> None:

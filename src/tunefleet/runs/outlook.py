@@ -30,13 +30,22 @@ _COST = 0.005
 
 
 class Outlook:
-    """Forecasts of the search of a job, whose tasks are to take `target_s` together, if anything.
-    It is an observer of the search's events, which it passes on; the shell's thread calls it."""
+    """Forecasts of the search of a job, whose tasks are to take `target_s` together, if anything,
+    and which ends by `ends_by` (seconds since the epoch). It is an observer of the search's events,
+    which it passes on; the shell's thread calls it."""
 
-    def __init__(self, store: Store, job: Job, target_s: float | None, observer: Observer) -> None:
+    def __init__(
+        self,
+        store: Store,
+        job: Job,
+        target_s: float | None,
+        observer: Observer,
+        ends_by: float | None = None,
+    ) -> None:
         self._store = store
         self._job = job
         self._target_s = target_s
+        self._ends_by = ends_by
         self._observer = observer
         self._plan: TuningPlan | None = None
         self._began = (job.elapsed_s, 0)
@@ -144,8 +153,8 @@ class Outlook:
         seconds = []
         if budget.seconds is not None:
             seconds.append(budget.seconds - elapsed_s)
-        if self._job.spec.terms.deadline is not None:
-            seconds.append(self._job.spec.terms.deadline - time.time())
+        if self._ends_by is not None:
+            seconds.append(self._ends_by - time.time())
         if trial_s > 0:
             limits += [trials + max(0.0, left_s) / trial_s for left_s in seconds]
         if budget.device_seconds is not None and device_s > 0:

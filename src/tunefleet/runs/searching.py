@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tunefleet.core.budget import Budget
 from tunefleet.core.events import Note, Observer, Prepared
 from tunefleet.core.job import Job, JobKind
-from tunefleet.core.phases import Forecast, least_budget
+from tunefleet.core.phases import Forecast, least_budget, search_ends_by
 from tunefleet.core.step import SplitTasks, StepKind
 from tunefleet.core.task import WeightedTask
 from tunefleet.runs.outlook import Outlook
@@ -77,10 +78,21 @@ class JobSearch:
         elif job.spec.kind is JobKind.COLLECT:
             per_task = job.spec.budget.trials or 0
             self._opened(job, Budget(trials=max(1, per_task * len(tasks))))
+        delivery_s = forecast.around_search_s(prepared=True)
+        ends_by = search_ends_by(job.spec.terms.deadline, delivery_s, time.time())
         if job.spec.kind is JobKind.TUNE:
-            self._outlook = Outlook(store, job, asked.until_s, self._observer)
+            self._outlook = Outlook(store, job, asked.until_s, self._observer, ends_by)
         observer = self._outlook or self._observer
-        search = search_of(store, job, observer, then, asked.until_s, asked.seconds)
+        search = search_of(
+            store,
+            job,
+            observer,
+            then,
+            asked.until_s,
+            asked.seconds,
+            ends_by,
+            self._run.plan.after,
+        )
         self._plan = search.plan
         if self._outlook is not None:
             self._outlook.follow(search.plan)

@@ -72,10 +72,12 @@ def at_home(kind: str) -> str:
 class JobRequest:
     """`plan` decides which lane starts the next round and when the job ends.
 
-    Higher `priority` goes first; `deadline` is a time of the shell's clock. `width` is the most
-    lanes with an open round. `lookahead`: whether an idle host may select and build a lane's next
-    batch before the current one is profiled; None leaves that to the policy. `order` is the
-    sequence of stages in a round. `needs_home`: what is measured needs the files of the home.
+    Higher `priority` goes first; `deadline` is a time of the shell's clock, by which work of the
+    kinds `following` has to be done after this, None where how much that is is not known. `width`
+    is the most lanes with an open round. `lookahead`: whether an idle host may select and build a
+    lane's next batch before the current one is profiled; None leaves that to the policy. `order`
+    is the sequence of stages in a round. `needs_home`: what is measured needs the files of the
+    home.
     """
 
     job_id: str
@@ -86,6 +88,7 @@ class JobRequest:
     user: str = ""
     priority: int = 0
     deadline: float | None = None
+    following: tuple[WorkKind, ...] | None = ()
     width: int | None = None
     lookahead: bool | None = None
     needs_home: bool = False

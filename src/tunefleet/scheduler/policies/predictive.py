@@ -15,8 +15,8 @@ from tunefleet.scheduler.values import ROLE_OF, Role
 #: Expected seconds per second of work for a lane that goes first: it still waits for running
 #: stages.
 _STRETCH = 2.0
-#: A job with a deadline is in a hurry when less than so many times its remaining seconds are left:
-#: estimates are rough, and other work holds it up.
+#: A job with a deadline is in a hurry when less than so many times the seconds are left that it and
+#: what follows it by then still take: estimates are rough, and other work holds it up.
 _SLACK = 12.0
 #: Weight of the latest moment in a stage's due time. More shortens the time to a result of short
 #: jobs, and lengthens the makespan of the worst mixes.
@@ -72,7 +72,7 @@ class Predictive:
         if is_new or stage.kind in (StageKind.PROFILE, StageKind.UPDATE):
             pace.due = self._due(stage, load, pace, total_s, now)
         if request.deadline is not None and now < request.deadline:
-            tight_at = self._tight_at(request.deadline, stage.job, load, host_s + device_s)
+            tight_at = self._tight_at(stage.job, load, host_s + device_s)
             if tight_at <= now:
                 self._hurry(stage)
                 return
@@ -80,12 +80,15 @@ class Predictive:
         # Of stages due together, the one closest to its device goes first.
         self._shares.push(stage, (1, pace.due, -stage.position))
 
-    def _tight_at(
-        self, deadline: float, job: JobRecord, load: JobLoad, lane_s: float = 0.0
-    ) -> float:
+    def _tight_at(self, job: JobRecord, load: JobLoad, lane_s: float = 0.0) -> float:
         """The time from which a job must hurry to meet its deadline."""
-        alone_s = load.alone_s(self._counts(job))
-        return deadline - _SLACK * max(alone_s, lane_s)
+        request = job.request
+        if request.following is None or request.deadline is None:
+            return -math.inf
+        estimate = self._view.estimates.seconds
+        following_s = sum(estimate(job.job_id, "", kind) for kind in request.following)
+        alone_s = max(load.alone_s(self._counts(job)), lane_s)
+        return request.deadline - _SLACK * (alone_s + following_s)
 
     def _hurry(self, stage: Stage) -> None:
         pace = self._loads[stage.job.job_id].paces[stage.lane]
@@ -116,7 +119,7 @@ class Predictive:
         if deadline is None or deadline <= now:
             return False
         load = self._loads.get(job.job_id)
-        return load is not None and self._tight_at(deadline, job, load) <= now
+        return load is not None and self._tight_at(job, load) <= now
 
     def done(self, stage: Stage, seconds: float) -> None:
         self._shares.settle(stage, seconds)
