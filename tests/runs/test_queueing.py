@@ -12,35 +12,57 @@ from tunefleet.core.budget import Budget
 from tunefleet.core.coordination import Claim, ControlRequest, Holder
 from tunefleet.core.job import Job, JobState
 from tunefleet.core.phases import PHASES, Forecast
-from tunefleet.core.stage import UpdateResult
+from tunefleet.core.stage import StageKey, StageKind, StageSpan, UpdateResult
 from tunefleet.fleet.leases import this_process
 from tunefleet.runs import queueing
-from tunefleet.runs.queueing import QueueEstimate, SharedWork, finished_s, queue_estimate
+from tunefleet.runs.forecast import EarlierRuns
+from tunefleet.runs.queueing import (
+    QueueEstimate,
+    SharedWork,
+    finished_s,
+    queue_estimate,
+    stages_at_once,
+)
 from tunefleet.store import MemoryStore
 
 
-def work(*seconds: float) -> list[SharedWork]:
-    return [SharedWork(each, is_timed=False) for each in seconds]
+def work(*seconds: float, owner: str = "") -> list[SharedWork]:
+    return [SharedWork(each, owner=owner) for each in seconds]
 
 
 @pytest.mark.parametrize(
-    ("own", "others", "expected"),
+    ("expected", "own", "others", "at_once"),
     [
-        (work(60), [], 60),
-        (work(60), work(60), 120),
-        (work(60), work(10), 70),
-        (work(10), work(60), 20),
-        (work(30), work(30, 60), 90),
-        (work(60), [SharedWork(20, is_timed=True)], 70),
-        ([SharedWork(60, is_timed=True)], work(60, 60), 60),
-        (work(0), work(60), 0),
+        (60, work(60), [], 1.0),
+        (30, work(60), [], 2.0),
+        (120, work(60), work(60), 1.0),
+        (70, work(60), work(10), 1.0),
+        (20, work(10), work(60), 1.0),
+        (90, work(30), work(30, 60), 1.0),
+        (45, work(30), work(30, 60), 2.0),
+        (70, work(60), [SharedWork(20, is_timed=True)], 1.0),
+        (60, [SharedWork(60, is_timed=True)], work(60, 60), 1.0),
+        (0, work(0), work(60), 1.0),
+        (20, work(10), work(60, 60, owner="another"), 1.0),
+        (40, work(10), [SharedWork(60, owner="another", weight=3.0)], 1.0),
+        (10, [SharedWork(10, urgent=True)], work(60, 60), 1.0),
+        (70, work(10), [SharedWork(60, urgent=True)], 1.0),
     ],
 )
 def test_jobs_share_a_device(
-    own: list[SharedWork], others: list[SharedWork], expected: float
+    expected: float, own: list[SharedWork], others: list[SharedWork], at_once: float
 ) -> None:
-    [one] = own
-    assert finished_s(one, others) == pytest.approx(expected)
+    works = [*others, *own]
+    assert finished_s(len(others), works, at_once) == pytest.approx(expected)
+
+
+def test_stages_run_at_once_as_they_did() -> None:
+    spans = [
+        StageSpan(StageKey("job", "t", n, StageKind.BUILD), "host", 1, at, 10.0)
+        for n, at in enumerate((0.0, 5.0, 100.0))
+    ]
+    assert stages_at_once(spans) == 30.0 / 25.0
+    assert stages_at_once([]) == 1.0
 
 
 def entered(store: Any, job_id: str, budget: Budget, **changed: Any) -> Job:
@@ -58,8 +80,8 @@ def went_on(store: Any, job_id: str, trials: int, elapsed_s: float) -> None:
 @pytest.fixture(autouse=True)
 def earlier(monkeypatch: pytest.MonkeyPatch) -> None:
     """Earlier runs took 2 s a trial and a second for each phase around the search."""
-    known = Forecast(dict.fromkeys(PHASES, 1.0), trial_s=2.0)
-    monkeypatch.setattr(queueing, "forecast_of", lambda store, spec: known)
+    known = Forecast(dict.fromkeys(PHASES, 1.0), work_s=2.0)
+    monkeypatch.setattr(EarlierRuns, "of", lambda self, spec: known)
 
 
 AROUND_S = len(PHASES) - 1
@@ -71,20 +93,31 @@ class TestQueue:
         job = entered(store, "job", Budget(trials=10))
         assert queue_estimate(store, 1000.0, job) == QueueEstimate(0, 1000.0, 1020.0 + AROUND_S)
         job = entered(store, "timed", Budget(seconds=60))
-        assert queue_estimate(store, 1000.0) == QueueEstimate(2, 1000.0, None)
+        assert queue_estimate(store, 1000.0) == QueueEstimate(2, 1000.0, 1060.0)
 
     def test_others_make_it_longer(self) -> None:
         store = MemoryStore()
         entered(store, "other", Budget(trials=8))
         went_on(store, "other", 4, elapsed_s=16.0)
         job = entered(store, "job", Budget(trials=10))
-        # The other has 16 s left alone.
-        assert queue_estimate(store, 0.0, job) == QueueEstimate(1, 0.0, 36.0 + AROUND_S)
+        # The other took 8 s for 4 trials, 4 stages at once; it has as many left, and its delivery.
+        assert queue_estimate(store, 200.0, job) == QueueEstimate(1, 200.0, 208.25 + AROUND_S)
         store.coordination.ask("other", ControlRequest.PAUSE)
-        assert queue_estimate(store, 0.0, job).jobs == 0
+        assert queue_estimate(store, 200.0, job).jobs == 0
         store.coordination.ask("other", ControlRequest.RUN)
         store.jobs.finish("other", JobState.SUCCEEDED, {})
-        assert queue_estimate(store, 0.0, job).ends_at == 20.0 + AROUND_S
+        assert queue_estimate(store, 200.0, job).ends_at == 205.0 + AROUND_S
+
+    def test_of_a_job_without_a_round_the_rounds_of_others_say(self) -> None:
+        store = MemoryStore()
+        entered(store, "other", Budget(trials=8))
+        went_on(store, "other", 8, elapsed_s=16.0)
+        entered(store, "new", Budget(trials_per_task=4))
+        unknown = Forecast(dict.fromkeys(PHASES, 1.0))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(EarlierRuns, "of", lambda self, spec: unknown)
+            # A round of 8 trials takes 8 s, 4 stages at once; each delivery takes 5 s.
+            assert queue_estimate(store, 200.0) == QueueEstimate(2, 200.0, 203.5)
 
     def test_jobs_of_other_devices_do_not(self) -> None:
         store = MemoryStore()
@@ -95,10 +128,10 @@ class TestQueue:
     def test_nothing_is_said_of_what_is_not_known(self, monkeypatch: pytest.MonkeyPatch) -> None:
         store = MemoryStore()
         job = entered(store, "job", Budget(trials=10))
-        entered(store, "other", Budget(trials=8))  # without a trial
+        entered(store, "other", Budget(device_seconds=8))
         assert queue_estimate(store, 0.0, job) == QueueEstimate(1, 0.0, None)
         store.jobs.finish("other", JobState.SUCCEEDED, {})
-        monkeypatch.setattr(queueing, "forecast_of", lambda store, spec: Forecast())
+        monkeypatch.setattr(EarlierRuns, "of", lambda self, spec: Forecast())
         assert queue_estimate(store, 0.0, job).ends_at is None
 
     def test_it_waits_for_what_is_measured_now(self) -> None:

@@ -1,23 +1,32 @@
 """When a job that is entered now would begin and end, beside those that are under way.
 
-Jobs share their devices, each stage in turn, so a job begins as soon as what runs now ends, and all
-that is under way slows it down. How long the others still take follows from what their trials took
-so far; how long it takes itself, from earlier runs of its network (`forecast.forecast_of`).
+As many stages run at once as did lately. Owners have shares of that by the priorities of their
+jobs, and the jobs of one owner equal parts of its share. What is left of a search follows from the
+seconds of its stages so far, else from earlier runs of its network, else from the rounds of the
+others; its delivery takes what it took in earlier runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tunefleet.core.coordination import ControlRequest
-from tunefleet.core.job import Job, JobSpec, JobState
+from tunefleet.core.job import Job, JobState
+from tunefleet.core.stage import StageKind, StageSpan
+from tunefleet.core.step import StepKey, StepKind
 from tunefleet.fleet.leases import is_over
-from tunefleet.runs.forecast import forecast_of
+from tunefleet.runs.forecast import EarlierRuns
 from tunefleet.store import Store
 
 #: Jobs that are looked at; where there are more nothing is said of an end.
 _MOST = 50
+#: Stages are looked at so far back, in seconds.
+_LATELY_S = 1200.0
+#: Work that is only rounding, in seconds.
+_NOTHING_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,56 +42,138 @@ class QueueEstimate:
 
 @dataclass(frozen=True, slots=True)
 class SharedWork:
-    """What is left of a search: seconds of work, or (`is_timed`) seconds until it ends whatever it
-    does by then."""
+    """What is left of a job: seconds of its stages and of its delivery, or (`is_timed`) seconds
+    until it ends whatever it does by then. Its owner has a share of `weight`; what is `urgent` goes
+    first."""
 
     seconds: float
-    is_timed: bool
+    is_timed: bool = False
+    owner: str = ""
+    weight: float = 1.0
+    urgent: bool = False
 
 
 def queue_estimate(store: Store, now: float, job: Job | None = None) -> QueueEstimate:
     """For a job that was entered just now; without one, of those that are under way."""
     others = _under_way(store, job)
     starts_at = now + _wait_s(store)
-    ends_at: float | None = None
     if len(others) >= _MOST:
         return QueueEstimate(len(others), starts_at, None)
-    left = _left(store, others)
-    known = [each for each in left if each is not None]
+    searches = _Searches(store, now)
+    works = searches.works(others)
+    known = [work for work in works if work is not None]
+    ends_at: float | None = None
+    if len(known) < len(works):
+        return QueueEstimate(len(others), starts_at, None)
     if job is None:
-        if len(known) == len(left):
-            ends_at = max((now + _alone_s(each, known) for each in known), default=None)
-    elif len(known) == len(left):
-        needed = _needed(store, job.spec)
-        if needed is not None:
-            search, around_s = needed
-            ends_at = starts_at + around_s + finished_s(search, known)
+        ends = [finished_s(n, known, searches.at_once) for n in range(len(known))]
+        ends_at = now + max(ends) if ends else None
+        return QueueEstimate(len(others), starts_at, ends_at)
+    prepared = store.work.step(StepKey(job.spec.preparation.id, StepKind.CHECK)) is not None
+    forecast, [own] = searches.earlier.of(job.spec), searches.works([job])
+    around_s = forecast.around_search_s(prepared=prepared)
+    delivery_s = forecast.around_search_s(prepared=True)
+    if around_s is not None and delivery_s is not None and own is not None:
+        if not own.is_timed:
+            own = replace(own, seconds=own.seconds - delivery_s)
+        # Its own steps go before others' stages.
+        search_s = finished_s(len(known), [*known, own], searches.at_once)
+        ends_at = starts_at + around_s + search_s
     return QueueEstimate(len(others), starts_at, ends_at)
 
 
-def finished_s(own: SharedWork, others: Sequence[SharedWork]) -> float:
-    """Seconds until work is done that shares a device with others, equally until they end."""
-    if own.is_timed:
-        return own.seconds
-    left, time_s, left_of = own.seconds, 0.0, [[each.seconds, each.is_timed] for each in others]
-    while left > 0:
-        share = 1.0 / (1 + len(left_of))
-        until_s = [seconds if is_timed else seconds / share for seconds, is_timed in left_of]
-        step_s = min([left / share, *until_s])
+def finished_s(which: int, works: Sequence[SharedWork], at_once: float) -> float:
+    """Seconds until one of works is done where so many stages of them run at once."""
+    if works[which].is_timed:
+        return works[which].seconds
+    left = [math.inf if work.is_timed else work.seconds for work in works]
+    going, time_s = set(range(len(works))), 0.0
+    while which in going:
+        rates = {n: at_once * share for n, share in _shares(works, going).items()}
+        until_s = [left[n] / rate for n, rate in rates.items()]
+        until_s += [works[n].seconds - time_s for n in going if works[n].is_timed]
+        step_s = max(0.0, min(until_s))
         time_s += step_s
-        left -= step_s * share
-        for each in left_of:
-            each[0] -= step_s if each[1] else step_s * share
-        left_of = [each for each in left_of if each[0] > 1e-6]
-        if left <= 1e-6:
-            break
+        for n, rate in rates.items():
+            left[n] -= step_s * rate
+        going = {
+            n
+            for n in going
+            if left[n] > _NOTHING_S
+            and not (works[n].is_timed and works[n].seconds - time_s <= _NOTHING_S)
+        }
     return time_s
 
 
-def _alone_s(one: SharedWork, of_all: Sequence[SharedWork]) -> float:
-    others = list(of_all)
-    others.remove(one)
-    return finished_s(one, others)
+def _shares(works: Sequence[SharedWork], going: set[int]) -> Mapping[int, float]:
+    """The part of all stages that each work has that goes on."""
+    urgent = [n for n in going if works[n].urgent]
+    among = urgent or going
+    jobs = Counter(works[n].owner for n in among)
+    weights = {works[n].owner: 0.0 for n in among}
+    for n in among:
+        weights[works[n].owner] = max(weights[works[n].owner], works[n].weight)
+    whole = sum(weights.values())
+    return {n: weights[works[n].owner] / whole / jobs[works[n].owner] for n in among}
+
+
+class _Searches:
+    """What the stages that ran lately, and earlier runs, say of searches. `at_once`: how many of
+    those ran at once while any did."""
+
+    def __init__(self, store: Store, now: float) -> None:
+        self.earlier = EarlierRuns(store)
+        self._store = store
+        self._now = now
+        spans = store.work.stages_between(now - _LATELY_S, now)
+        self.at_once = stages_at_once(spans)
+        self._worked_s: defaultdict[str, float] = defaultdict(float)
+        self._rounds = Counter[str]()
+        for span in spans:
+            self._worked_s[span.key.job_id] += span.seconds
+            self._rounds[span.key.job_id] += span.key.kind is StageKind.PROFILE
+
+    def works(self, jobs: Sequence[Job]) -> list[SharedWork | None]:
+        """What is left of jobs; None where nothing says so."""
+        outcomes = self._store.jobs.outcomes([job.job_id for job in jobs])
+        return [self._work(job, outcomes[job.job_id].trials) for job in jobs]
+
+    def _work(self, job: Job, done: int) -> SharedWork | None:
+        budget, terms = job.spec.budget, job.spec.terms
+        urgent = terms.deadline is not None and terms.deadline > self._now
+        whose = (terms.owner, 2.0**terms.priority, urgent)
+        if budget.seconds is not None:
+            return SharedWork(max(0.0, budget.seconds - job.elapsed_s), True, *whose)
+        trials = budget.trials
+        if trials is None and budget.trials_per_task is not None:
+            # None before its import, which finds its tasks.
+            trials = budget.trials_per_task * len(self._store.work.tasks(job.job_id)) or None
+        trial_s = self._trial_s(job, done)
+        if trials is None or trial_s is None:
+            return None
+        delivery_s = self.earlier.of(job.spec).around_search_s(prepared=True) or 0.0
+        return SharedWork(max(0, trials - done) * trial_s + delivery_s, False, *whose)
+
+    def _trial_s(self, job: Job, done: int) -> float | None:
+        """Seconds of stages that a trial takes."""
+        name, batch = job.job_id, job.spec.settings.search.batch
+        if self._rounds[name]:
+            is_new = job.created_at >= self._now - _LATELY_S
+            return self._worked_s[name] / max(1, done if is_new else self._rounds[name] * batch)
+        earlier = self.earlier.of(job.spec).work_s
+        rounds = self._rounds.total()
+        if earlier is None and rounds:
+            return sum(self._worked_s.values()) / rounds / batch
+        return earlier
+
+
+def stages_at_once(spans: Sequence[StageSpan]) -> float:
+    """How many stages ran at once while any did; 1 where none did."""
+    busy_s, end = 0.0, -math.inf
+    for span in sorted(spans, key=lambda span: span.started_at):
+        busy_s += max(0.0, span.ended_at - max(span.started_at, end))
+        end = max(end, span.ended_at)
+    return sum(span.seconds for span in spans) / busy_s if busy_s else 1.0
 
 
 def _under_way(store: Store, job: Job | None) -> list[Job]:
@@ -99,37 +190,6 @@ def _under_way(store: Store, job: Job | None) -> list[Job]:
         for other in jobs
         if wanted.get(other.job_id, ControlRequest.RUN) is ControlRequest.RUN
     ]
-
-
-def _left(store: Store, jobs: Sequence[Job]) -> list[SharedWork | None]:
-    """What is left of the searches of jobs that share a device."""
-    outcomes = store.jobs.outcomes([job.job_id for job in jobs])
-    left: list[SharedWork | None] = []
-    for job in jobs:
-        budget, done = job.spec.budget, outcomes[job.job_id].trials
-        if budget.seconds is not None:
-            left.append(SharedWork(max(0.0, budget.seconds - job.elapsed_s), is_timed=True))
-        elif budget.trials is not None and done and job.elapsed_s:
-            # It took so long beside the others.
-            trial_s = job.elapsed_s / done / len(jobs)
-            left.append(SharedWork(max(0, budget.trials - done) * trial_s, is_timed=False))
-        else:
-            left.append(None)
-    return left
-
-
-def _needed(store: Store, spec: JobSpec) -> tuple[SharedWork, float] | None:
-    """The search of a job, and the seconds of what is before and behind it; None where no earlier
-    run of its network says."""
-    forecast, budget = forecast_of(store, spec), spec.budget
-    around_s = forecast.around_search_s(prepared=False)
-    if around_s is None:
-        return None
-    if budget.seconds is not None:
-        return SharedWork(budget.seconds, is_timed=True), around_s
-    if budget.trials is None or forecast.trial_s is None:
-        return None
-    return SharedWork(budget.trials * forecast.trial_s, is_timed=False), around_s
 
 
 def _wait_s(store: Store) -> float:
