@@ -10,6 +10,7 @@ The jobs of later draws are those of the first in another order, so that the ser
 runs of them: what it says of the queue at each submission is compared with when that job ended.
 
     .venv/bin/python benchmarks/service_deadlines.py --json out.json
+    .venv/bin/python benchmarks/service_deadlines.py --simulated
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,8 @@ from tunefleet.core.job import Job, JobState
 from tunefleet.store import SqlStore, open_store
 
 OTHERS = 20
+#: Draws with `--simulated`, of each kind of service.
+SIMULATED = 20
 #: Mean seconds between two arrivals, on one device.
 _BETWEEN_S = 1.5
 #: A deadline is so many times the seconds of its job alone away: at first, and at last.
@@ -50,6 +54,9 @@ def main(options: argparse.Namespace) -> int:
     if options.serve:
         return mock_service.serve(Path(options.serve), options.devices, options.seed, options.port)
     started = time.time()
+    if options.simulated:
+        figures, found = simulated(2 if options.quick else SIMULATED, options.seed)
+        return common.finish("service_deadlines", started, figures, found, options.json)
     draws, others = (2, 3) if options.quick else (options.draws, OTHERS)
     rows, queued = asyncio.run(all_homes(draws, others, options.seed))
     common.table(rows, list(rows[0]))
@@ -67,6 +74,44 @@ async def all_homes(
         *(of_home(draws, others, 1, apart, seed) for apart in (False, True))
     )
     return [row for rows, _ in found for row in rows], [each for _, of in found for each in of]
+
+
+def simulated(draws: int, seed: int) -> tuple[dict[str, Any], list[common.Check]]:
+    """Such draws in the simulator: on one device and on two, with earlier runs and without."""
+    durations = mock_service.KnownDurations(seed)
+    rows = []
+    for apart, devices, prepared in product((False, True), (1, 2), (False, True)):
+        can = met = 0
+        for number in range(draws):
+            draw = random.Random(number)
+            jobs = [sent_job(draw, durations, n, apart) for n in range(OTHERS + 1)]
+            service = SimulatedService(jobs, durations, devices, prepared=prepared)
+            order = draw.sample([job.network for job in jobs], len(jobs))
+            urgent = order[draw.randrange(len(order) // 2, len(order))]
+            at, arrived = 0.0, {}
+            for network in order:
+                arrived[network] = at
+                at += draw.expovariate(devices / _BETWEEN_S)
+            alone_s = service.ends({urgent: 0.0}, {})[urgent]
+            due = arrived[urgent] + _LEAST * (_MOST / _LEAST) ** draw.random() * alone_s
+            is_met = service.ends(arrived, {urgent: due})[urgent] <= due
+            is_met = is_met and service.is_whole(urgent)
+            first = service.ends(arrived, {}, first=urgent)[urgent]
+            can += is_met or first <= due
+            met += is_met
+        owners = OTHERS + 1 if apart else 1
+        rows.append(
+            {"owners": owners, "devices": devices, "earlier runs": prepared, "can": can, "met": met}
+        )
+        common.table(rows[-1:], list(rows[0]))
+    found = []
+    for owners in (1, OTHERS + 1):
+        of = [row for row in rows if row["owners"] == owners]
+        can = sum(row["can"] for row in of)
+        missed = can - sum(row["met"] for row in of)
+        name = f"{owners} owners: missed in the simulator by `predictive` of {can}"
+        found.append(common.at_most(name, missed, 0, "condition"))
+    return {"rows": rows}, found
 
 
 # Over a service
@@ -270,6 +315,7 @@ if __name__ == "__main__":
     made = common.parser("One deadline among 20 other jobs, over a live service.")
     made.add_argument("--draws", type=int, default=3, help="of each of two services")
     made.add_argument("--seed", type=int, default=1)
+    made.add_argument("--simulated", action="store_true", help="in the simulator alone")
     made.add_argument("--serve", metavar="HOME", help="be the service of a home")
     made.add_argument("--devices", type=int, default=1, help="with --serve")
     made.add_argument("--port", type=int, default=0, help="with --serve")
