@@ -69,9 +69,8 @@ def queue_estimate(store: Store, now: float, job: Job | None = None) -> QueueEst
         ends = [finished_s(n, known, searches.at_once) for n in range(len(known))]
         ends_at = now + max(ends) if ends else None
         return QueueEstimate(len(others), starts_at, ends_at)
-    prepared = store.work.step(StepKey(job.spec.preparation.id, StepKind.CHECK)) is not None
     forecast, [own] = searches.earlier.of(job.spec), searches.works([job])
-    around_s = forecast.around_search_s(prepared=prepared)
+    around_s = forecast.around_search_s(prepared=_is_prepared(store, job))
     delivery_s = forecast.around_search_s(prepared=True)
     if around_s is not None and delivery_s is not None and own is not None:
         if not own.is_timed:
@@ -80,6 +79,13 @@ def queue_estimate(store: Store, now: float, job: Job | None = None) -> QueueEst
         search_s = finished_s(len(known), [*known, own], searches.at_once)
         ends_at = starts_at + around_s + search_s
     return QueueEstimate(len(others), starts_at, ends_at)
+
+
+def _is_prepared(store: Store, job: Job) -> bool:
+    """Whether the network of a job is imported and checked."""
+    if job.spec.source is None:
+        return False
+    return store.work.step(StepKey(job.spec.preparation.id, StepKind.CHECK)) is not None
 
 
 def finished_s(which: int, works: Sequence[SharedWork], at_once: float) -> float:
