@@ -181,7 +181,7 @@ def main(options: argparse.Namespace) -> int:
     for name in names[:2] if options.quick else names:
         rows.append(row_of(name, target, peak, 4 if options.quick else options.programs))
         print(rows[-1], flush=True)
-    common.table(rows, list(max(rows, key=len)))
+    common.table(rows, list({column: None for row in rows for column in row}))
     bound = [row for row in rows if row["operator"] not in DEPTHWISE]
     checks = [
         common.at_least(f"{row['operator']}: share of the peak", row["tiles"], 0.85, "condition")
