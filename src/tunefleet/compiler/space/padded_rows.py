@@ -180,7 +180,13 @@ class _Padded:
 
         def region(node: Any) -> Any:
             found = self._index(node.source, [each.min for each in node.region])
-            return node if found is None else _element(*found)
+            if found is None:
+                return node
+            buffer, index = found
+            if any(int(each.extent) != 1 for each in node.region):
+                # More than an element: all of it, since rows of a window do not follow each other.
+                return tirx.BufferRegion(buffer, [_whole(extent) for extent in buffer.shape])
+            return _element(buffer, index)
 
         rules = [(tvm.ir.TensorLoad, load), (tvm.ir.TensorRegion, region)]
         realize = _realized(statement)
@@ -295,6 +301,10 @@ def _nested(
 def _range(extent: int, variable: Any) -> Any:
     dtype = str(variable.ty.dtype)
     return tvm.ir.Range.from_min_extent(tirx.const(0, dtype), tirx.const(extent, dtype))
+
+
+def _whole(extent: Any) -> Any:
+    return tvm.ir.Range.from_min_extent(tirx.const(0, str(extent.ty.dtype)), extent)
 
 
 def _element(buffer: Any, index: Sequence[Any]) -> Any:
