@@ -167,6 +167,22 @@ def test_a_built_candidate_is_a_library(built: Built) -> None:
     assert built.args[-1] == ((1, 16, 16, 16), "float32")
 
 
+def test_candidates_of_the_same_code_are_two_objects(
+    candidates: tuple[Candidate, ...], conv_task: Any, target: Any, tmp_path: Path
+) -> None:
+    """Objects are kept by content, and those of a batch are removed once it is measured."""
+    from tunefleet.compiler.code.build import build_candidate
+
+    def content(candidate_id: str) -> bytes:
+        trace = candidates[0].trace
+        found = build_candidate(conv_task.program, target, candidate_id, trace, str(tmp_path))
+        assert isinstance(found, Built)
+        return Path(found.path).read_bytes()
+
+    assert content("one") == content("one")
+    assert content("one") != content("two")
+
+
 def test_a_trace_that_does_not_fit_is_a_failed_trial(
     candidates: tuple[Candidate, ...], tiny: Any, target: Any, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tunefleet.artifacts.artifact import MANIFEST, read_artifact
+from tunefleet.core.forms import tile_height
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.ids import canonical_json, digest
 from tunefleet.core.job import BESIDE_OTHERS
@@ -199,11 +200,35 @@ class _Workloads:
 
         self.target = target_json(target)
         self.task_ids = {weighted.task.task_id for weighted in tasks}
-        self.by_hash = {
+        self._tasks = [weighted.task for weighted in tasks]
+        self._heights: set[int] = set()
+        self._by_hash = {
             database_entry(form)[0]: weighted.task.task_id
             for weighted in tasks
             for form in forms(load_program(weighted.task.program))
         }
+
+    def task_id(self, workload: str, steps: Sequence[Any]) -> str | None:
+        """The task of a workload that MetaSchedule names; None for one of no task here."""
+        height = tile_height(canonical_json(steps))
+        if workload not in self._by_hash and height and height not in self._heights:
+            self._heights.add(height)
+            self._by_hash |= self._padded(height)
+        return self._by_hash.get(workload)
+
+    def _padded(self, height: int) -> dict[str, str]:
+        """The tasks by their forms with rows in tiles of a height, each a workload of its own."""
+        from tunefleet.compiler.graph.forms import forms
+        from tunefleet.compiler.space.padded_rows import with_padded_rows
+        from tunefleet.compiler.toolchain.programs import database_entry, load_program
+
+        found = {}
+        for task in self._tasks:
+            for form in forms(load_program(task.program)):
+                padded = with_padded_rows(form, height)
+                if padded is not None:
+                    found[database_entry(padded)[0]] = task.task_id
+        return found
 
 
 def _of_row(
@@ -225,10 +250,10 @@ def _program_of(row: Mapping[str, Any], workloads: _Workloads) -> MeasuredProgra
     extra = strict_json.loads(row["extra"].encode())
     if not isinstance(extra, dict):
         raise LineError("not a record")
-    task_id = extra.get("task_id") or workloads.by_hash.get(row["workload"])
+    steps = [strict_json.loads(step.encode()) for step in row["steps"]]
+    task_id = extra.get("task_id") or workloads.task_id(row["workload"], steps)
     if task_id not in workloads.task_ids:
         raise LineError(_NOT_OF_NETWORK)
-    steps = [strict_json.loads(step.encode()) for step in row["steps"]]
     trial = _trial(steps, row["costs_s"])
     if "device" in extra and "toolchain" in extra:
         device = _identity(DeviceIdentity.from_json, extra["device"])

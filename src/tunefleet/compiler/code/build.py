@@ -116,7 +116,9 @@ def compile_module(module: Any, target: Target, name: str, directory: str) -> Bu
             objects = [object_file]
             if isinstance(target, CudaTarget):
                 objects.append(packed_imports(library_module, target, folder))
-            link(objects, library, target)
+            # Two schedules may be the same code. Objects are kept by content, and removed when
+            # their own batch has been measured.
+            link(objects, library, target, name=name)
     except (SetupError, InternalError):
         raise
     except subprocess.CalledProcessError as error:

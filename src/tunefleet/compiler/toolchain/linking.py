@@ -37,14 +37,17 @@ def tools_of(target: Target) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def link(objects: Sequence[str], library: str, target: Target) -> None:
-    """Link a shared library for the target's CPU.
+def link(objects: Sequence[str], library: str, target: Target, *, name: str = "") -> None:
+    """Link a shared library for the target's CPU. `name` is written into it: libraries of other
+    names differ in content, if in nothing else.
 
     Raises SetupError if the linker is not installed, subprocess.CalledProcessError with its output
     if it fails.
     """
-    linker = _cross_linker(machine_of(target)) if is_foreign(target) else _linker()
-    command = [linker, "-shared", "-o", library, *objects]
+    foreign = is_foreign(target)
+    linker = _cross_linker(machine_of(target)) if foreign else _linker()
+    named = [f"-Wl,-soname,{name}"] if foreign else ["-soname", name]
+    command = [linker, "-shared", "-o", library, *objects, *(named if name else [])]
     subprocess.run(command, check=True, capture_output=True, text=True, errors="replace")
 
 
