@@ -9,6 +9,7 @@ others; its delivery takes what it took in earlier runs.
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ from tunefleet.store import Store
 _MOST = 50
 #: Stages are looked at so far back, in seconds.
 _LATELY_S = 1200.0
+#: Seconds for which what recent stages say is kept.
+_KEPT_S = 10.0
 #: Work that is only rounding, in seconds.
 _NOTHING_S = 1e-6
 
@@ -55,30 +58,52 @@ class SharedWork:
 
 def queue_estimate(store: Store, now: float, job: Job | None = None) -> QueueEstimate:
     """For a job that was entered just now; without one, of those that are under way."""
-    others = _under_way(store, job)
-    starts_at = now + _wait_s(store)
-    if len(others) >= _MOST:
-        return QueueEstimate(len(others), starts_at, None)
-    searches = _Searches(store, now)
-    works = searches.works(others)
-    known = [work for work in works if work is not None]
-    ends_at: float | None = None
-    if len(known) < len(works):
-        return QueueEstimate(len(others), starts_at, None)
-    if job is None:
-        ends = [finished_s(n, known, searches.at_once) for n in range(len(known))]
-        ends_at = now + max(ends) if ends else None
+    return Queue(store).estimate(now, job)
+
+
+class Queue:
+    """Estimates of the jobs of a store. What recent stages and earlier runs say is read once in
+    some seconds, by one thread for all: many users submit at once. Threads share it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._searches: _Searches | None = None
+
+    def estimate(self, now: float, job: Job | None = None) -> QueueEstimate:
+        """For a job that was entered just now; without one, of those that are under way."""
+        store = self._store
+        others = _under_way(store, job)
+        starts_at = now + _wait_s(store)
+        if len(others) >= _MOST:
+            return QueueEstimate(len(others), starts_at, None)
+        with self._lock:
+            ends_at = self._ends_at(now, starts_at, others, job)
         return QueueEstimate(len(others), starts_at, ends_at)
-    forecast, [own] = searches.earlier.of(job.spec), searches.works([job])
-    around_s = forecast.around_search_s(prepared=_is_prepared(store, job))
-    delivery_s = forecast.around_search_s(prepared=True)
-    if around_s is not None and delivery_s is not None and own is not None:
+
+    def _ends_at(
+        self, now: float, starts_at: float, others: Sequence[Job], job: Job | None
+    ) -> float | None:
+        if self._searches is None or now - self._searches.now > _KEPT_S:
+            self._searches = _Searches(self._store, now)
+        searches = self._searches
+        works = searches.works(others)
+        known = [work for work in works if work is not None]
+        if len(known) < len(works):
+            return None
+        if job is None:
+            ends = [finished_s(n, known, searches.at_once) for n in range(len(known))]
+            return now + max(ends) if ends else None
+        forecast, [own] = searches.earlier.of(job.spec), searches.works([job])
+        around_s = forecast.around_search_s(prepared=_is_prepared(self._store, job))
+        delivery_s = forecast.around_search_s(prepared=True)
+        if around_s is None or delivery_s is None or own is None:
+            return None
         if not own.is_timed:
             own = replace(own, seconds=own.seconds - delivery_s)
         # Its own steps go before others' stages.
         search_s = finished_s(len(known), [*known, own], searches.at_once)
-        ends_at = starts_at + around_s + search_s
-    return QueueEstimate(len(others), starts_at, ends_at)
+        return starts_at + around_s + search_s
 
 
 def _is_prepared(store: Store, job: Job) -> bool:
@@ -130,7 +155,7 @@ class _Searches:
     def __init__(self, store: Store, now: float) -> None:
         self.earlier = EarlierRuns(store)
         self._store = store
-        self._now = now
+        self.now = now
         spans = store.work.stages_between(now - _LATELY_S, now)
         self.at_once = stages_at_once(spans)
         self._worked_s: defaultdict[str, float] = defaultdict(float)
@@ -146,7 +171,7 @@ class _Searches:
 
     def _work(self, job: Job, done: int) -> SharedWork | None:
         budget, terms = job.spec.budget, job.spec.terms
-        urgent = terms.deadline is not None and terms.deadline > self._now
+        urgent = terms.deadline is not None and terms.deadline > self.now
         whose = (terms.owner, 2.0**terms.priority, urgent)
         if budget.seconds is not None:
             return SharedWork(max(0.0, budget.seconds - job.elapsed_s), True, *whose)
@@ -164,7 +189,7 @@ class _Searches:
         """Seconds of stages that a trial takes."""
         name, batch = job.job_id, job.spec.settings.search.batch
         if self._rounds[name]:
-            is_new = job.created_at >= self._now - _LATELY_S
+            is_new = job.created_at >= self.now - _LATELY_S
             return self._worked_s[name] / max(1, done if is_new else self._rounds[name] * batch)
         earlier = self.earlier.of(job.spec).work_s
         rounds = self._rounds.total()
