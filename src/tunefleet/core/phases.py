@@ -43,7 +43,7 @@ _OF_SOME_JOBS = (StepKind.SPLIT, StepKind.BASELINE)
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """What earlier runs say of this one. `seconds` is by phase, from runs of the same network;
-    `trial_s` is what one of their trials took, beside other jobs, and `work_s` its stages alone;
+    `trial_s` is the time of one of their trials while other jobs ran, `work_s` that of its stages;
     `round_s` the first round of a task of any network. None or missing where there was no such
     run."""
 

@@ -91,7 +91,7 @@ def save_outputs(outputs: Sequence[Any], path: Path) -> list[str]:
 
 
 def output_paths(path: Path, count: int) -> list[Path]:
-    """Where so many outputs go: one to `path`, several beside it under numbered names."""
+    """The files of outputs: `path` for one, numbered names in the same folder for several."""
     if count == 1:
         return [path]
     return [path.with_name(f"{path.stem}-{number}{path.suffix}") for number in range(count)]

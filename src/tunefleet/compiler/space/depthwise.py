@@ -25,7 +25,7 @@ from tunefleet.compiler.space.product_steps import (
     vectorised,
 )
 from tunefleet.compiler.space.registers import Registers
-from tunefleet.compiler.space.sketching import open_sketch
+from tunefleet.compiler.space.sketching import generator_of, open_sketch
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import SPATIAL
 from tunefleet.core.forms import DEPTHWISE_TILE, is_depthwise
@@ -35,7 +35,6 @@ from tunefleet.search.limits import Amount, Limit, TileExtent
 from tunefleet.search.sketch import Sketch
 
 tvm = load_tvm()
-ms = tvm.s_tir.meta_schedule
 tirx = tvm.tirx
 
 #: Pixels of a register tile along a row, at most, and multiply-adds of one.
@@ -117,12 +116,7 @@ class CpuDepthwise:
     """Depthwise convolutions in register tiles; other tasks have no program in this family."""
 
     def generator(self, target: Target, module: Any) -> Any:
-        return ms.space_generator.ScheduleFn(
-            lambda schedule: sketches(schedule.mod, target),
-            sch_rules=[],
-            postprocs=[],
-            mutator_probs={},
-        )
+        return generator_of(lambda schedule: sketches(schedule.mod, target))
 
     def made(self, trace: str) -> bool:
         return is_depthwise(trace)

@@ -30,7 +30,7 @@ from tunefleet.compiler.space.product_steps import (
 )
 from tunefleet.compiler.space.products import product_of
 from tunefleet.compiler.space.registers import Registers
-from tunefleet.compiler.space.sketching import open_sketch
+from tunefleet.compiler.space.sketching import generator_of, open_sketch
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import trace_text
 from tunefleet.core.forms import REGISTER_TILE, WINOGRAD_BLOCK, tile_height
@@ -38,7 +38,6 @@ from tunefleet.core.target import Target
 from tunefleet.search.sketch import Sketch
 
 tvm = load_tvm()
-ms = tvm.s_tir.meta_schedule
 
 #: Register tiles with sketches per task.
 _TILES = 3
@@ -93,12 +92,7 @@ class CpuRegisterTiles:
     """Float32 products in register tiles; other tasks have no program in this family."""
 
     def generator(self, target: Target, module: Any) -> Any:
-        return ms.space_generator.ScheduleFn(
-            lambda schedule: sketches(schedule.mod, target),
-            sch_rules=[],
-            postprocs=[],
-            mutator_probs={},
-        )
+        return generator_of(lambda schedule: sketches(schedule.mod, target))
 
     def made(self, trace: str) -> bool:
         return bool(tile_height(trace))

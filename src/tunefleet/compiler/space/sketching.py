@@ -7,7 +7,7 @@ those from the loops during a replay. Therefore a few random programs are replay
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +40,16 @@ class _Nest:
     extents: tuple[int, ...]
     reduces: tuple[bool, ...]
     parts: tuple[tuple[int, int] | None, ...]
+
+
+def generator_of(
+    sketches: Callable[[Any], Sequence[Any]], postprocessors: Sequence[Any] = ()
+) -> Any:
+    """The space generator of a family whose schedules are made here, without MetaSchedule's rules:
+    `sketches` gives those of an unscheduled task."""
+    return tvm.s_tir.meta_schedule.space_generator.ScheduleFn(
+        sketches, sch_rules=[], postprocs=list(postprocessors), mutator_probs={}
+    )
 
 
 def open_sketch(module: Any, open_trace: Any) -> Sketch:

@@ -18,7 +18,7 @@ from tunefleet.compiler.space.intrinsics import (
 )
 from tunefleet.compiler.space.matrices import NoFormError, fitting
 from tunefleet.compiler.space.products import Product, product_of
-from tunefleet.compiler.space.sketching import open_sketch
+from tunefleet.compiler.space.sketching import generator_of, open_sketch
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.forms import INTRINSIC_PREFIX, intrinsic_of
 from tunefleet.core.ids import canonical_json
@@ -37,12 +37,8 @@ class CudaTensorCores:
 
     def generator(self, target: Target, module: Any) -> Any:
         assert isinstance(target, CudaTarget)
-        return ms.space_generator.ScheduleFn(
-            lambda schedule: sketches(schedule, target),
-            sch_rules=[],
-            postprocs=[ms.postproc.VerifyGPUCode()],
-            mutator_probs={},
-        )
+        checks = [ms.postproc.VerifyGPUCode()]
+        return generator_of(lambda schedule: sketches(schedule, target), checks)
 
     def made(self, trace: str) -> bool:
         return bool(intrinsic_of(trace))

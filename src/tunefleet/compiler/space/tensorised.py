@@ -20,7 +20,7 @@ from tunefleet.compiler.space.intrinsics import (
     intrinsics_of,
 )
 from tunefleet.compiler.space.products import Product, product_of
-from tunefleet.compiler.space.sketching import open_sketch
+from tunefleet.compiler.space.sketching import generator_of, open_sketch
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.forms import INTRINSIC_PREFIX, intrinsic_of
 from tunefleet.core.ids import canonical_json
@@ -28,19 +28,13 @@ from tunefleet.core.target import Target
 from tunefleet.search.sketch import Sketch
 
 tvm = load_tvm()
-ms = tvm.s_tir.meta_schedule
 
 
 class CpuTensorised:
     """Products with the target's tensor intrinsics; other tasks have no program in this family."""
 
     def generator(self, target: Target, module: Any) -> Any:
-        return ms.space_generator.ScheduleFn(
-            lambda schedule: sketches(schedule, target),
-            sch_rules=[],
-            postprocs=[],
-            mutator_probs={},
-        )
+        return generator_of(lambda schedule: sketches(schedule, target))
 
     def made(self, trace: str) -> bool:
         return bool(intrinsic_of(trace))
