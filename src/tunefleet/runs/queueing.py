@@ -58,10 +58,10 @@ class SharedWork:
 
 def queue_estimate(store: Store, now: float, job: Job | None = None) -> QueueEstimate:
     """For a job that was entered just now; without one, of those that are under way."""
-    return Queue(store).estimate(now, job)
+    return QueueEstimator(store).estimate(now, job)
 
 
-class Queue:
+class QueueEstimator:
     """Estimates of the jobs of a store. What recent stages and earlier runs say is read once in
     some seconds, by one thread for all: many users submit at once. Threads share it."""
 

@@ -20,7 +20,7 @@ from tunefleet.errors import InputError
 from tunefleet.fleet.leases import named_units
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.jobs import CANCELLING, PAUSED, close_idle, describe_jobs, remove_job
-from tunefleet.runs.queueing import Queue
+from tunefleet.runs.queueing import QueueEstimator
 from tunefleet.runs.quotas import QUOTA_CURE, lack_of_quota
 from tunefleet.runs.submitting import submit
 from tunefleet.runs.watching import ignore
@@ -45,7 +45,7 @@ class ServiceJobs:
         self._home = home
         self._store = store
         self._forecasts = NewestForecasts(store)
-        self._queue = Queue(store)
+        self._queue = QueueEstimator(store)
         self.asked = AskedJobs(home, store)
 
     def enter(self, user: User, asked: AskedJob, source: NetworkSource | None = None) -> Job:
