@@ -27,11 +27,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import common
+import engines_rows
+from engines_rows import OURS
 from turns import in_turn, serve
 
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ _TOLERANCE = 1e-3
 DISTURBED = 0.05
 
 
-def make_files(name: str, folder: Path) -> dict[str, Any]:
+def make_files(name: str, folder: Path, batch: int) -> dict[str, Any]:
     """The network in every form, its inputs and what PyTorch makes of them."""
     import numpy as np
     import torch
@@ -57,6 +60,9 @@ def make_files(name: str, folder: Path) -> dict[str, Any]:
     from engines_networks import build
 
     example = build(name)
+    if batch > 1:
+        inputs = tuple(torch.cat([x.roll(n, -1) for n in range(batch)]) for x in example.inputs)
+        example = replace(example, inputs=inputs)
     with torch.no_grad():
         outputs = example.module(*example.inputs)
     for kind, tensors in (("inputs", example.inputs), ("expected", outputs)):
@@ -176,9 +182,8 @@ def _litert(name: str, folder: Path, threads: int, inputs: list[np.ndarray]) -> 
     return interpreter.invoke, outputs
 
 
-TUNEFLEET = "tunefleet"
 _ENGINES: dict[str, Callable[[str, Path, int, list[Any]], Runs]] = {
-    TUNEFLEET: _tunefleet,
+    OURS: _tunefleet,
     "onnxruntime": _onnxruntime,
     "openvino": _openvino,
     "eager": _eager,
@@ -246,9 +251,9 @@ def step(path: Path, again: bool, make: Callable[[], dict[str, Any]]) -> dict[st
     return made
 
 
-def _in_process(name: str, folder: Path) -> dict[str, Any]:
+def _in_process(name: str, folder: Path, batch: int) -> dict[str, Any]:
     """Exporters leave gigabytes behind in the process that calls them."""
-    command = [sys.executable, __file__, "--files", name, str(folder)]
+    command = [sys.executable, __file__, "--files", name, str(folder), str(batch)]
     said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     found: dict[str, Any] = json.loads(said.splitlines()[-1])
     return found
@@ -259,14 +264,14 @@ def rows_of(name: str, measured: dict[str, Any]) -> list[dict[str, Any]]:
     from tunefleet.core.statistics import interval
 
     rounds = measured["rounds"]
-    ours = rounds.get(TUNEFLEET)
+    ours = rounds.get(OURS)
     rows = []
     for engine, seconds in rounds.items():
         latency = interval(seconds).scaled(1e3)
         row = {"network": name, "engine": engine, "ms": latency.median, "low": latency.low,
                "high": latency.high, "difference": measured["differences"][engine],
                "ours/this": None, "from": None, "to": None}  # fmt: skip
-        if ours is not None and engine != TUNEFLEET:
+        if ours is not None and engine != OURS:
             ratio = interval([a / b for a, b in zip(ours, seconds, strict=False)])
             row |= {"ours/this": ratio.median, "from": ratio.low, "to": ratio.high}
         rows.append(row)
@@ -275,7 +280,7 @@ def rows_of(name: str, measured: dict[str, Any]) -> list[dict[str, Any]]:
 
 def anchor_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The row of the fastest engine but ours whose outputs are right."""
-    others = [r for r in rows if r["engine"] != TUNEFLEET and r["difference"] <= _TOLERANCE]
+    others = [r for r in rows if r["engine"] != OURS and r["difference"] <= _TOLERANCE]
     return min(others, key=lambda row: float(row["ms"]))
 
 
@@ -283,8 +288,8 @@ def checks_of(figures: dict[str, Any]) -> list[common.Check]:
     checks = []
     ratios = []
     for name, figure in figures.items():
-        anchor = anchor_of(figure["rows"])
-        ours = next((r for r in figure["rows"] if r["engine"] == TUNEFLEET), None)
+        anchor = figure["anchor"]
+        ours = next((r for r in figure["rows"] if r["engine"] == OURS), None)
         against = f"{name}: / {anchor['engine']}"
         if ours is None:
             checks.append(common.not_measured(against, "<= 1.1", "condition"))
@@ -306,10 +311,18 @@ def checks_of(figures: dict[str, Any]) -> list[common.Check]:
     return checks
 
 
+def _widest() -> str:
+    """The widest vectors of this processor."""
+    from tunefleet.hardware.processor import cpu_info
+
+    flags = cpu_info().facts.flags
+    return next((name for name in ("AVX512F", "AVX2") if name.lower() in flags), "other")
+
+
 def main(options: argparse.Namespace) -> int:
     if options.files:
-        name, folder = options.files
-        print("\n" + json.dumps(make_files(name, Path(folder))))
+        name, folder, batch = options.files
+        print("\n" + json.dumps(make_files(name, Path(folder), int(batch))))
         return 0
     if options.engine:
         engine, name, folder, threads = options.engine
@@ -327,7 +340,9 @@ def main(options: argparse.Namespace) -> int:
     for name in names:
         folder = (options.folder / name).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        files = step(folder / "files.json", False, partial(_in_process, name, folder))
+        files = step(
+            folder / "files.json", False, partial(_in_process, name, folder, options.batch)
+        )
         minutes = 0.5 if options.quick else options.minutes
         file = folder / ("network.pt2" if name in _AS_PT2 else "network.onnx")
         tuning = partial(tune, file, minutes, options.threads, target)
@@ -340,6 +355,8 @@ def main(options: argparse.Namespace) -> int:
             measured["failed"]["litert"] = files["litert"]
         figures[name] = {
             "rows": rows,
+            "anchor": anchor_of(rows),
+            "threads": tuned["threads"],
             "failed": measured["failed"],
             "disturbed": median(measured["disturbed"]),
             "minutes": tuned["wall_s"] / 60,
@@ -350,6 +367,10 @@ def main(options: argparse.Namespace) -> int:
         for engine, reason in measured["failed"].items():
             print(f"{engine}: {reason}")
         print(f"tuned {tuned['wall_s'] / 60:.1f} min, {tuned['trials']} trials\n", flush=True)
+        if options.rows is not None:
+            isa = "AVX2 alone" if options.avx2 else _widest()
+            row = engines_rows.row_of(name, figures[name], minutes, options.batch, isa)
+            engines_rows.merge(options.rows, [row])
     return common.finish("engines", started, figures, checks_of(figures), options.json)
 
 
@@ -361,7 +382,9 @@ if __name__ == "__main__":
     made.add_argument("--threads", type=int, help="by default one for each physical core")
     made.add_argument("--rounds", type=int, default=12)
     made.add_argument("--measure", action="store_true", help="measure again what was measured")
+    made.add_argument("--batch", type=int, default=1)
+    made.add_argument("--rows", type=Path, help="put a row for each network into this file")
     made.add_argument("--avx2", action="store_true", help="no more than AVX2")
-    made.add_argument("--files", nargs=2, help=argparse.SUPPRESS)
+    made.add_argument("--files", nargs=3, help=argparse.SUPPRESS)
     made.add_argument("--engine", nargs=4, help=argparse.SUPPRESS)
     common.run(main, made)

@@ -68,11 +68,14 @@ def _torchvision(name: str, size: int = 224) -> Example:
     return _example(torchvision.models.get_model(name), torch.randn(1, 3, size, size))
 
 
-def _timm(name: str, size: int = 224, **options: Any) -> Example:
+def _timm(name: str, **options: Any) -> Example:
     load()
     import timm
 
-    return _example(timm.create_model(name, **options), torch.randn(1, 3, size, size))
+    network = timm.create_model(name, **options)
+    _, height, width = timm.models.get_pretrained_cfg(name).input_size
+    size = options.get("img_size", height), options.get("img_size", width)
+    return _example(network, torch.randn(1, 3, *size))
 
 
 def _ids(config: Any, length: int) -> Tensor:
@@ -251,6 +254,17 @@ NETWORKS: dict[str, Callable[[], Example]] = {
     "regnety_008": lambda: _timm("regnety_008"),
     "efficientvit_b1": lambda: _timm("efficientvit_b1"),
     "qwen3": _qwen,
+    # `random.Random(5).sample(timm.list_models(), 10)`, timm 1.0.28.
+    "xcit_nano_12_p16": lambda: _timm("xcit_nano_12_p16_224"),
+    "mnasnet_075": lambda: _timm("mnasnet_075"),
+    "res2net50_48w_2s": lambda: _timm("res2net50_48w_2s"),
+    "vit_betwixt_384": lambda: _timm("vit_betwixt_patch16_reg4_gap_384"),
+    "coatnet_nano_cc": lambda: _timm("coatnet_nano_cc_224"),
+    "test_efficientnet_gn": lambda: _timm("test_efficientnet_gn"),
+    "maxxvitv2_rmlp_large": lambda: _timm("maxxvitv2_rmlp_large_rw_224"),
+    "convnextv2_small": lambda: _timm("convnextv2_small"),
+    "fastvit_mci3": lambda: _timm("fastvit_mci3"),
+    "timm_efficientnet_b0": lambda: _timm("efficientnet_b0"),
 }
 
 

@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import common
-from engines import DISTURBED, TUNEFLEET, arrays_of, step, tune
+from engines import DISTURBED, arrays_of, step, tune
+from engines_rows import OURS
 from turns import in_turn, serve
 
 if TYPE_CHECKING:
@@ -207,14 +208,14 @@ _FLOAT = "onnxruntime float32"
 #: Each engine and its file, by precision.
 _ENGINES: dict[str, dict[str, tuple[Make, str]]] = {
     INT8: {
-        TUNEFLEET: (_tunefleet, "network.onnx"),
+        OURS: (_tunefleet, "network.onnx"),
         "onnxruntime": (_onnxruntime, "ort-static.onnx"),
         "onnxruntime dynamic": (_onnxruntime, "ort-dynamic.onnx"),
         "openvino": (_openvino, "openvino.xml"),
         _FLOAT: (_onnxruntime, "network.onnx"),
     },
     BF16: {
-        TUNEFLEET: (_tunefleet, "network.onnx"),
+        OURS: (_tunefleet, "network.onnx"),
         "openvino": (_openvino, "network.onnx"),
         "eager": (_autocast(False), "network.onnx"),
         "compile": (_autocast(True), "network.onnx"),
@@ -263,7 +264,7 @@ def rows_of(name: str, measured: dict[str, Any]) -> list[dict[str, Any]]:
     """A row for each engine: latency, what it lost, and tunefleet's latency as a multiple of it."""
     from tunefleet.core.statistics import interval
 
-    ours = measured["rounds"].get(TUNEFLEET)
+    ours = measured["rounds"].get(OURS)
     rows = []
     for engine, seconds in measured["rounds"].items():
         latency = interval(seconds).scaled(1e3)
@@ -279,10 +280,10 @@ def rows_of(name: str, measured: dict[str, Any]) -> list[dict[str, Any]]:
 def checks_of(figures: dict[str, Any]) -> list[common.Check]:
     checks = []
     for name, figure in figures.items():
-        rows = [row for row in figure["rows"] if row["engine"] not in (TUNEFLEET, _FLOAT)]
+        rows = [row for row in figure["rows"] if row["engine"] not in (OURS, _FLOAT)]
         fastest = min(rows, key=lambda row: float(row["ms"]))
         against = f"{name}: / {fastest['engine']}"
-        if TUNEFLEET not in [row["engine"] for row in figure["rows"]]:
+        if OURS not in [row["engine"] for row in figure["rows"]]:
             checks.append(common.not_measured(against, "<= 1.1", "condition"))
             continue
         checks += [

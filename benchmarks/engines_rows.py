@@ -1,0 +1,143 @@
+"""Figures of `engines.py` gathered over days and machines, and the page's result made of them.
+
+`engines.py --rows FILE` puts a row for each network into the file, in place of an earlier one of
+the same network, processor, budget, threads and batch. This command makes the result from it:
+
+    python benchmarks/engines_rows.py docs/results/rows/engines.json docs/results/engines.json
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+#: Most of the fastest engine's time that is asked.
+ASKED = 1.10
+OURS = "tunefleet"
+_NAMES = {
+    OURS: "tunefleet", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO",
+    "eager": "PyTorch eager", "compile": "torch.compile", "litert": "LiteRT",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRow:
+    """One network on one processor: milliseconds of each engine, and ours as a multiple of the
+    fastest's with right outputs (median of rounds, 95 % interval)."""
+
+    network: str
+    processor: str
+    isa: str
+    minutes: float
+    threads: int
+    batch: int
+    date: str
+    ms: dict[str, float]
+    fastest: str
+    ratio: float
+    low: float
+    high: float
+    difference: float
+    trials: int
+    command_s: float
+    disturbed: float
+
+    @property
+    def setting(self) -> tuple[str, str, float, int, int]:
+        """What rows of one table share."""
+        return self.processor, self.isa, self.minutes, self.threads, self.batch
+
+
+def read(path: Path) -> list[EngineRow]:
+    if not path.exists():
+        return []
+    return [EngineRow(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def merge(path: Path, rows: Sequence[EngineRow]) -> None:
+    """New rows take the place of those of the same network and setting."""
+    new = {(row.network, row.setting) for row in rows}
+    kept = [row for row in read(path) if (row.network, row.setting) not in new]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(asdict(row)) for row in [*kept, *rows])
+    path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+def row_of(name: str, figure: dict[str, Any], minutes: float, batch: int, isa: str) -> EngineRow:
+    """From what `engines.py` found of a network."""
+    from tunefleet.hardware.processor import cpu_info
+
+    by_engine = {row["engine"]: row for row in figure["rows"]}
+    anchor = figure["anchor"]
+    return EngineRow(
+        network=name, processor=cpu_info().facts.name, isa=isa, minutes=minutes,
+        threads=figure["threads"], batch=batch, date=time.strftime("%Y-%m-%d"),
+        ms={engine: round(row["ms"], 3) for engine, row in by_engine.items()},
+        fastest=anchor["engine"], ratio=round(anchor["ours/this"], 3),
+        low=round(anchor["from"], 3), high=round(anchor["to"], 3),
+        difference=by_engine[OURS]["difference"], trials=figure["trials"],
+        command_s=round(60 * figure["minutes"], 1), disturbed=round(figure["disturbed"], 3),
+    )  # fmt: skip
+
+
+def result(rows: Sequence[EngineRow]) -> dict[str, Any]:
+    """The file of docs/results: a check for each setting, and a table of all rows."""
+    ordered = sorted(rows, key=lambda row: row.setting[::-1])
+    checks = []
+    for setting, of_setting in groupby(ordered, lambda row: row.setting):
+        checks += _checks(setting, list(of_setting))
+    columns = ["network", *_NAMES.values(), "over the fastest (95 %)", "setting", "trials", "date"]
+    caption = (
+        "**Networks beside other engines**, float32, measured in turn: milliseconds; the ratio is "
+        "the median of rounds. Setting: minutes of search, threads, batch, vectors. "
+        '`pip install -e ".[test,engines]"` first; a command resumes where it stopped.'
+    )
+    return {
+        "command": "benchmarks/engines.py --folder engines --rows docs/results/rows/engines.json",
+        "processor": " and ".join(sorted({row.processor for row in rows})),
+        "date": max(row.date for row in rows),
+        "checks": checks,
+        "table": {"caption": caption, "columns": columns, "rows": [_cells(r) for r in ordered]},
+    }
+
+
+def _checks(setting: tuple[str, str, float, int, int], rows: list[EngineRow]) -> list[Any]:
+    _, isa, minutes, threads, batch = setting
+    of = f"{minutes:g} minutes, {threads} threads, batch {batch}, {isa}"
+    ratios = [row.ratio for row in rows]
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    above = [f"{row.network} {row.ratio:.2f}" for row in rows if row.ratio > 1]
+    slower = sum(ratio > ASKED for ratio in ratios)
+    over = sorted(row.command_s / 60 / row.minutes - 1 for row in rows)
+    aimed = 0.80 if minutes >= 15 else 0.85
+    return [
+        {"name": f"{len(rows)} networks, {of}: time over that of the fastest engine",
+         "value": f"{min(ratios):.2f} to {max(ratios):.2f}", "bound": "<= 1.10 on all",
+         "kind": "condition", "ok": not slower, "short": ", ".join(above)},
+        {"name": "geometric mean", "value": f"{mean:.2f}", "bound": f"<= {aimed:.2f}",
+         "kind": "aim", "ok": mean <= aimed},
+        {"name": "the command beyond its budget: median, most",
+         "value": f"{over[len(over) // 2]:.0%}, {over[-1]:.0%}", "bound": "<= 15 %",
+         "kind": "condition", "ok": over[-1] <= 0.15},
+        {"name": "largest difference from PyTorch, of the largest output",
+         "value": f"{max(row.difference for row in rows):.1g}"},
+    ]  # fmt: skip
+
+
+def _cells(row: EngineRow) -> list[str]:
+    times = [f"{row.ms[engine]:.3g}" if engine in row.ms else "-" for engine in _NAMES]
+    ratio = f"{row.ratio:.2f} ({row.low:.2f}-{row.high:.2f}), {_NAMES[row.fastest]}"
+    setting = f"{row.minutes:g}, {row.threads}, {row.batch}, {row.isa}"
+    return [row.network, *times, ratio, setting, f"{row.trials:,}", row.date]
+
+
+if __name__ == "__main__":
+    _rows, _page = map(Path, sys.argv[1:])
+    _page.write_text(json.dumps(result(read(_rows)), indent=1), encoding="utf-8")
