@@ -141,6 +141,13 @@ def test_a_quota_of_jobs_holds(world: World) -> None:
     assert refused.status_code == 429
 
 
+def test_a_quota_that_no_store_holds_is_refused(world: World) -> None:
+    root = world.user("root", admin=True)
+    for limit in ("jobs", "stored_bytes"):
+        asked = {"name": "ann", "quota": {limit: 2**63}}
+        assert world.client.post("/v1/users", json=asked, headers=root).status_code == 422
+
+
 def keep(world: World, job_id: str, *events: Any) -> None:
     world.store.events.append(job_id, time.time(), events)
 

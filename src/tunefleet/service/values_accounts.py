@@ -13,8 +13,8 @@ class AskedQuota(AskedBody):
     """The limits of a user; null is no limit. `stored_bytes` counts uploaded files and outputs
     of `run` jobs, `device_s` the device seconds of a day."""
 
-    jobs: Annotated[int, Field(ge=0)] | None = None
-    stored_bytes: Annotated[int, Field(ge=0)] | None = None
+    jobs: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    stored_bytes: Annotated[int, Field(ge=0, le=2**53)] | None = None
     device_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
