@@ -51,6 +51,14 @@ def test_what_takes_hundreds_of_times_as_long_as_estimated_has_fewer_runs() -> N
     assert sum(spent) < _ROUNDS * 10 * _ROUND_S
 
 
+def test_what_is_far_slower_than_the_fastest_has_few_rounds() -> None:
+    from tunefleet.compiler.code.executable import time_interleaved
+
+    timers = [_timer(_slower(0, 0, run_s), []) for run_s in (2**-7, 1.0)]
+    fast, slow = time_interleaved(timers, _ROUNDS, _ROUND_S)
+    assert (fast, slow) == ([2**-7] * _ROUNDS, [1.0] * 3)
+
+
 def test_rounds_end_where_they_take_longer_than_a_comparison_may() -> None:
     from tunefleet.compiler.code.executable import time_interleaved
 

@@ -233,7 +233,8 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Latencies in seconds by contender, of each round in turn. `disturbed` is the share of the
+    """Latencies in seconds by contender, of each round in turn; a slow one may have fewer rounds,
+    the first of those of the others. `disturbed` is the share of the
     cores' time that other processes took meanwhile, or that a container's limit withheld; `moved`
     the relative change of the reference kernel over the measurement; `held_down` what held a GPU's
     clocks down at its end."""
@@ -248,7 +249,7 @@ class Comparison:
 
     def ratio(self, slow: str, fast: str) -> Interval:
         """How many times as long one takes as the other, of each round's pair."""
-        pairs = zip(self.rounds[slow], self.rounds[fast], strict=True)
+        pairs = zip(self.rounds[slow], self.rounds[fast], strict=False)
         return interval([a / b for a, b in pairs])
 
     def why_no_latency(self, name: str) -> str:

@@ -13,6 +13,7 @@ from tunefleet.core.events import Progressed
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job
 from tunefleet.core.step import Finalist, Finalists, Remark, StepKind, Winners
+from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights, WeightedTask
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement, Trial
 from tunefleet.errors import InternalError
@@ -31,6 +32,11 @@ _DEFAULT_IN_REACH = 3.0
 #: mostly how long a call takes.
 _ONE_RUN_TELLS_S = 5e-3
 _CHECK_TIMEOUT_S = 120.0
+#: Share of a budget in seconds for the choice among finalists, and the seconds that one takes: it
+#: is built twice and measured.
+_SHARE, _FINALIST_S = 0.03, 0.25
+#: Trials that are tried where all finalists compute something else.
+_SUCCESSORS = 3
 #: In the checks of a winner: how many trials of its task there were. Earlier versions do not say.
 _TRIALS = "trials"
 
@@ -94,8 +100,10 @@ def run_select(place: StageContext, request: StepRequest) -> tuple[Winners, tupl
                 if f.packed is not None and f.checked is not None and f.candidate_id in trials
             ]  # fmt: skip
             plain = None if default is None else _placed(place, request, default)
-            contest = _Contest(weighted, entries, plain, weights[task_id])
-            _decide(place, job, contest, len(built), remarks)
+            tried = {finalist.candidate_id for finalist in built}
+            others = [trial for name, trial in trials.items() if name not in tried]
+            contest = _Contest(weighted, entries, plain, weights[task_id], others[:_SUCCESSORS])
+            _decide(place, job, contest, request, remarks)
     won = sum(winner is not None for winner, _ in store.records.winners(job.job_id).values())
     return Winners(won), tuple(remarks)
 
@@ -110,14 +118,20 @@ def _decided(place: StageContext, job: Job) -> set[str]:
     }
 
 
+#: A trial, and its libraries for measuring and for checking.
+_Entry = tuple[Trial, Built, Built]
+
+
 @dataclass(frozen=True, slots=True)
 class _Contest:
-    """One task: its finalists with their libraries for measuring and for checking."""
+    """One task: its finalists with their libraries for measuring and for checking, and the trials
+    after them."""
 
     weighted: WeightedTask
-    entries: Sequence[tuple[Trial, Built, Built]]
+    entries: Sequence[_Entry]
     default: Built | None
     weights: TaskWeights
+    others: Sequence[Trial]
 
 
 def _job(request: StepRequest) -> Job:
@@ -129,23 +143,22 @@ def _job(request: StepRequest) -> Job:
 def _finalists(
     place: StageContext, job: Job, tasks: Sequence[WeightedTask]
 ) -> list[tuple[WeightedTask, list[Trial]]]:
-    """The fastest trials of each task that are close to its best. A task has one for each percent
-    that it has of the network's latency: choosing among them gains some percent of that, and each
-    takes half a second."""
+    """The fastest trials of each task that are close to its best. Beyond the first a task has at
+    most one for each percent that it has of the network's latency, since choosing among them gains
+    some percent of that, and its part of those that the budget has time for."""
     measured = [_measured_trials(place, job, weighted) for weighted in tasks]
     latencies = [
         _latency(trials[0]) * weighted.weight if trials else 0.0
         for weighted, trials in zip(tasks, measured, strict=True)
     ]
     whole = sum(latencies) or 1.0
-    most = job.spec.settings.measure.finalists
+    most, seconds = job.spec.settings.measure.finalists, job.spec.budget.seconds
+    in_all = 100.0 if seconds is None else min(100.0, seconds * _SHARE / _FINALIST_S)
     found = []
     for weighted, trials, latency in zip(tasks, measured, latencies, strict=True):
         limit = _latency(trials[0]) * _CLOSE if trials else 0.0
         close = [trial for trial in trials if _latency(trial) <= limit]
-        # At least two, so that a winner that computes something else has a successor.
-        size = min(most, max(2, round(100 * latency / whole)))
-        found.append((weighted, (close if len(close) > 1 else trials[:2])[:size]))
+        found.append((weighted, close[: min(most, 1 + round(in_all * latency / whole))]))
     return found
 
 
@@ -169,10 +182,15 @@ def _jobs(
         program = weighted.task.program
         jobs.append((work.build_default, (program, target, "default", draft)))
         for trial in trials:
-            c = trial.candidate
-            args = (program, target, c.candidate_id, c.trace, draft)
-            jobs += [(work.build_candidate, args), (work.build_checked, args)]
+            jobs += _calls_of(program, target, trial, draft)
     return jobs
+
+
+def _calls_of(program: str, target: Target, trial: Trial, draft: str) -> list[tuple[Any, ...]]:
+    """The calls that build a trial in both forms."""
+    candidate = trial.candidate
+    args = (program, target, candidate.candidate_id, candidate.trace, draft)
+    return [(work.build_candidate, args), (work.build_checked, args)]
 
 
 def _kept(outcome: Any, what: str, objects: Blobs, remarks: list[Remark]) -> Built | None:
@@ -190,44 +208,84 @@ def _placed(place: StageContext, request: StepRequest, built: Built) -> Built:
 
 
 def _decide(
-    place: StageContext, job: Job, contest: _Contest, finalists: int, remarks: list[Remark]
+    place: StageContext, job: Job, contest: _Contest, request: StepRequest, remarks: list[Remark]
 ) -> None:
-    entries, weights = contest.entries, contest.weights
-    latencies = _measured(place, job, [p for _, p, _ in entries], weights, remarks)
-    order = sorted(range(len(entries)), key=lambda i: latencies[i] or float("inf"))
-    rejected: list[tuple[str, Failure]] = []
-    winner: Trial | None = None
+    entries, default = contest.entries, contest.default
     task_id = contest.weighted.task.task_id
     trials = len(place.store.records.trials(job.job_id, task_id))
-    checks: dict[str, Any] = {"finalists": finalists, "default_s": None, _TRIALS: trials}
-    for index in order:
-        trial, packed, checked = entries[index]
-        latency = latencies[index]
-        if latency is None or contest.default is None:
-            continue
-        check = place.measuring(job.spec.settings.measure).call(
-            work.check_output, contest.default, checked, 1, timeout_s=_CHECK_TIMEOUT_S
-        )
-        if isinstance(check, CallFailure):
-            failure = Failure(FailureKind.WRONG_ANSWER, f"check: {check.text}")
-            rejected.append((trial.candidate.candidate_id, failure))
-            continue
-        if check.difference:
-            failure = Failure(FailureKind.WRONG_ANSWER, check.difference)
-            rejected.append((trial.candidate.candidate_id, failure))
-            text = f"{contest.weighted.task.name}: a candidate's {check.difference}"
-            remarks.append(Remark(text, warning=True))
-            continue
-        checks |= {"latency_s": latency, "default_s": check.default_s, "verified": True}
-        if check.default_s < max(latency * _DEFAULT_IN_REACH, _ONE_RUN_TELLS_S):
-            both = _measured(place, job, [packed, contest.default], weights, remarks)
-            checks["default_s"] = both[1]
-            if both[0] is None or (both[1] is not None and both[1] <= both[0]):
-                break  # the default schedule is at least as fast
-        winner = trial
-        break
+    checks: dict[str, Any] = {"finalists": len(entries), "default_s": None, _TRIALS: trials}
+    rejected: list[tuple[str, Failure]] = []
+    winner: Trial | None = None
+    if default is not None:
+        latencies: list[float | None] = [None]
+        if len(entries) > 1:  # a single one is measured once it is known to compute the same
+            latencies = _measured(place, job, [e[1] for e in entries], contest.weights, remarks)
+        order = sorted(range(len(entries)), key=lambda i: latencies[i] or float("inf"))
+        tried = [i for i in order if len(entries) == 1 or latencies[i] is not None]
+        ranked = [(entries[i], latencies[i]) for i in tried]
+        winner = _first_right(place, job, contest, ranked, checks, rejected, remarks)
+        if winner is None and rejected and len(rejected) == len(ranked):
+            with place.objects(request.key.owner).draft() as draft:
+                built = [(e, None) for e in _built_now(place, job, contest, draft)]
+                winner = _first_right(place, job, contest, built, checks, rejected, remarks)
     checks["rejected"] = [[i, f.text] for i, f in rejected]
     place.store.records.select_winner(job.job_id, task_id, winner, checks, rejected)
+
+
+def _built_now(place: StageContext, job: Job, contest: _Contest, draft: str) -> list[_Entry]:
+    """The trials after the finalists, built here: that all of these are wrong is rare."""
+    settings = job.spec.settings.build
+    jobs = [
+        call
+        for trial in contest.others
+        for call in _calls_of(contest.weighted.task.program, place.target, trial, draft)
+    ]
+    outcomes = iter(place.machine.builders(settings).map(work.call, jobs, settings.timeout_s * 2))
+    pairs = [(trial, next(outcomes), next(outcomes)) for trial in contest.others]
+    return [
+        (trial, packed, checked)
+        for trial, packed, checked in pairs
+        if isinstance(packed, Built) and isinstance(checked, Built)
+    ]
+
+
+def _first_right(
+    place: StageContext,
+    job: Job,
+    contest: _Contest,
+    ranked: Sequence[tuple[_Entry, float | None]],
+    checks: dict[str, Any],
+    rejected: list[tuple[str, Failure]],
+    remarks: list[Remark],
+) -> Trial | None:
+    """The first entry that computes the same as the default schedule and is faster; None where the
+    default wins, or all compute something else. Entries have their latencies where these are known.
+    """
+    default = contest.default
+    assert default is not None
+    for (trial, packed, checked), latency in ranked:
+        check = place.measuring(job.spec.settings.measure).call(
+            work.check_output, default, checked, 1, timeout_s=_CHECK_TIMEOUT_S
+        )
+        if isinstance(check, CallFailure) or check.difference:
+            why = f"check: {check.text}" if isinstance(check, CallFailure) else check.difference
+            rejected.append((trial.candidate.candidate_id, Failure(FailureKind.WRONG_ANSWER, why)))
+            if not isinstance(check, CallFailure):
+                text = f"{contest.weighted.task.name}: a candidate's {why}"
+                remarks.append(Remark(text, warning=True))
+            continue
+        likely_s = latency if latency is not None else _latency(trial)
+        in_reach = check.default_s < max(likely_s * _DEFAULT_IN_REACH, _ONE_RUN_TELLS_S)
+        default_s: float | None = check.default_s
+        if latency is None or in_reach:
+            pair = [packed, default] if in_reach else [packed]
+            both = _measured(place, job, pair, contest.weights, remarks)
+            latency, default_s = both[0], both[-1] if in_reach else default_s
+        checks |= {"latency_s": latency, "default_s": default_s, "verified": True}
+        if latency is None or (default_s is not None and default_s <= latency):
+            return None  # the default schedule is at least as fast
+        return trial
+    return None
 
 
 def _measured(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 from tunefleet.artifacts.network import fields_of
 from tunefleet.artifacts.tensors import array_of, tensor_of
 from tunefleet.artifacts.weights import weights_path
-from tunefleet.compiler.code.build import lowering
+from tunefleet.compiler.code.build import lowered, lowering
 from tunefleet.compiler.code.device_code import packed_imports
+from tunefleet.compiler.code.parallel import separated, write_objects
 from tunefleet.compiler.code.replay import scheduled
 from tunefleet.compiler.graph.forms import direct, with_transformed_weights
 from tunefleet.compiler.graph.tasks import call_counts, normalized, task_id_of
@@ -44,6 +46,8 @@ _SHORTEST_TURN_S = 0.1
 #: Minimum scale of an output in comparisons: a saturated sigmoid holds the last digits of numbers
 #: near 1, where frameworks differ by some 1e-7.
 LEAST_SCALE = 1e-3
+#: A network that takes so many times as long as the fastest needs few rounds to be compared.
+_FAR = 10.0
 #: Longer runs get no further warm-up.
 _LONG_RUN_S = 0.5
 #: The factor by which a network may exceed its share of a round. A first fraction of the runs is
@@ -54,11 +58,13 @@ _FIRST_RUNS = 64
 
 @dataclass(frozen=True, slots=True)
 class CompiledNetwork:
-    """Code and byte code with the weights."""
+    """Code and byte code with the weights. `programs` are modules of programs that are not in the
+    executable and not yet compiled."""
 
     executable: Any
     weights: Lifted
     target: Target
+    programs: tuple[Any, ...] = ()
 
 
 def compile_network(
@@ -85,7 +91,9 @@ def compile_network(
             ]
         )(applied)
         lifted = Lifted(folded, inside=inside)
-        return CompiledNetwork(_executable(lifted.mod, target), lifted, target)
+        lowered_mod, programs = separated(_lowered(lifted.mod, target), target)
+        executable = relax.build(lowered_mod, target=to_tvm(target), relax_pipeline=None)
+        return CompiledNetwork(executable, lifted, target, tuple(programs))
 
 
 def with_graphs(network: CompiledNetwork) -> CompiledNetwork:
@@ -99,17 +107,18 @@ def with_graphs(network: CompiledNetwork) -> CompiledNetwork:
             inputs = len(function.params) - len(lifted.entries[str(gvar.name_hint)])
             mod.update_func(gvar, function.with_attr("num_input", inputs))
     with to_tvm(target), lowering(target, graphs=True):
-        return replace(network, executable=_executable(mod, target))
+        lowered_mod = _lowered(mod, target)
+        executable = relax.build(lowered_mod, target=to_tvm(target), relax_pipeline=None)
+        return replace(network, executable=executable)
 
 
-def _executable(mod: Any, target: Target) -> Any:
-    """Code and byte code; the pass context decides on graphs."""
+def _lowered(mod: Any, target: Target) -> Any:
+    """The module for TVM's virtual machine; the pass context decides on graphs."""
     tvm_target = to_tvm(target)
     backend = relax.backend.cuda if isinstance(target, CudaTarget) else relax.backend.cpu_generic
     passes = backend.pipeline.dataflow_lower_passes(tvm_target)
     passes += backend.pipeline.finalize_passes(tvm_target)
-    lower = tvm.transform.Sequential(passes)
-    return relax.build(mod, target=tvm_target, relax_pipeline=lower)
+    return tvm.transform.Sequential(passes)(mod)
 
 
 def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) -> Any:
@@ -152,7 +161,9 @@ def save_network(
         )
     if is_foreign(target):
         options["fcompile"] = lambda library, objects, **_: link(objects, library, target)
-    network.executable.export_library(str(path), **options)
+    with tempfile.TemporaryDirectory(dir=Path(path).parent) as folder:
+        objects = write_objects(network.programs, target, Path(folder))
+        network.executable.export_library(str(path), addons=objects, **options)
     if weights_of is None:
         write_weights(weights_path(path), network.weights)
     else:
@@ -161,6 +172,8 @@ def save_network(
 
 def run_compiled(network: CompiledNetwork, inputs: Sequence[Array]) -> list[Array]:
     """Outputs of an unsaved network for its first shape, computed in this process."""
+    for module in network.programs:
+        network.executable.mod.import_module(lowered(module, network.target))
     weights = [network.weights.arrays[number] for number in network.weights.entries["main"]]
     main = relax.VirtualMachine(network.executable, tvm.cpu())["main"]
     return [array_of(f) for f in fields_of(main(*map(tensor_of, [*inputs, *weights])))]
@@ -176,11 +189,15 @@ def time_interleaved(timers: Sequence[Timer], rounds: int, round_s: float) -> li
     round: the time of `_ENOUGH_RUNS` is enough.
 
     Each round yields one number per network, the median of its fastest quarter: noise on a shared
-    machine only adds time.
+    machine only adds time. A network that takes longer than a round and far longer than the fastest
+    is in the first rounds only.
     """
     estimates = [_estimate(timer) for timer in timers]
     turns_s = [min(round_s, max(_SHORTEST_TURN_S, _ENOUGH_RUNS * e)) for e in estimates]
-    fitting = int(_LONGEST_S / sum(map(max, turns_s, estimates)))
+    takes_s = list(map(max, turns_s, estimates))
+    far = [each > max(round_s, _FAR * min(estimates)) for each in estimates]
+    far_s = sum(s for s, is_far in zip(takes_s, far, strict=True) if is_far)
+    fitting = int((_LONGEST_S - _FEWEST_ROUNDS * far_s) / (sum(takes_s) - far_s))
     rounds = min(rounds, max(_FEWEST_ROUNDS, fitting))
     seconds: list[list[float]] = [[] for _ in timers]
     spent_s = 0.0
@@ -188,6 +205,8 @@ def time_interleaved(timers: Sequence[Timer], rounds: int, round_s: float) -> li
         if number >= _FEWEST_ROUNDS and spent_s > _LONGEST_S:
             break  # it takes longer than estimated
         for index, timer in enumerate(timers):
+            if far[index] and number >= _FEWEST_ROUNDS:
+                continue
             if estimates[index] < _LONG_RUN_S:
                 spent_s += sum(timer(1))  # refill the caches after another network
             repeats = max(1, math.ceil(turns_s[index] / estimates[index]))

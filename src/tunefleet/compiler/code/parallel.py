@@ -1,0 +1,68 @@
+"""A network's programs as several object files, each compiled by a thread of its own.
+
+LLVM takes most of the time of compiling a network, and TVM calls it with one thread for all
+programs together. Here they are divided among threads; the rest calls them by name, and the linker
+joins them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import tvm_ffi
+
+from tunefleet.compiler.code.build import lowered
+from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.target import CudaTarget, Target
+
+tvm = load_tvm()
+relax = tvm.relax
+
+#: Groups of programs per thread: they take unequal times.
+_GROUPS = 4
+
+
+def separated(mod: Any, target: Target) -> tuple[Any, list[Any]]:
+    """A lowered network without most of its programs, and modules of these; without any where one
+    thread compiles all, as for a GPU."""
+    threads = _threads()
+    programs = [
+        (gvar, function)
+        for gvar, function in mod.functions_items()
+        if isinstance(function, tvm.tirx.PrimFunc)
+    ][1:]  # one stays: TVM takes the target of a library from its code
+    if threads < 2 or len(programs) < threads or isinstance(target, CudaTarget):
+        return mod, []
+    names = {str(gvar.name_hint) for gvar, _ in programs}
+
+    def by_name(gvar: Any) -> Any:
+        return relax.ExternFunc(gvar.name_hint) if str(gvar.name_hint) in names else gvar
+
+    rest = {
+        gvar: tvm_ffi.structural_map(function, [(tvm.ir.GlobalVar, by_name)])
+        for gvar, function in mod.functions_items()
+        if str(gvar.name_hint) not in names
+    }
+    count = min(len(programs), _GROUPS * threads)
+    groups = [tvm.IRModule(dict(programs[n::count])) for n in range(count)]
+    return tvm.IRModule(rest, attrs=mod.attrs), groups
+
+
+def write_objects(modules: Sequence[Any], target: Target, folder: Path) -> list[str]:
+    """Compile modules of programs; the paths of their object files in `folder`."""
+
+    def write(number: int, module: Any) -> str:
+        path = str(folder / f"programs{number}.o")
+        lowered(module, target).write_to_file(path)
+        return path
+
+    with ThreadPoolExecutor(_threads()) as pool:
+        return list(pool.map(write, range(len(modules)), modules))
+
+
+def _threads() -> int:
+    return len(os.sched_getaffinity(0))
