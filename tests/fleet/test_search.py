@@ -212,6 +212,36 @@ def test_a_wrong_program_never_wins(
     assert FailureKind.WRONG_ANSWER in kinds
 
 
+def test_where_all_finalists_are_wrong_the_next_trial_may_win(
+    tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunefleet.devices import Check
+
+    store = MemoryStore()
+    settings = replace(SETTINGS, transfer=False, measure=replace(SETTINGS.measure, finalists=1))
+    job = open_job(store, tiny, 18, settings)
+    drive(store, machine, job)
+    real, checked = machine.device.call, set[str]()
+
+    def first_wrong(function: Any, default: Any, *args: Any, **kwargs: Any) -> Any:
+        found = real(function, default, *args, **kwargs)
+        if not isinstance(found, Check) or default.path in checked:
+            return found
+        checked.add(default.path)
+        return Check("outputs differ", found.default_s)
+
+    monkeypatch.setattr(machine.device, "call", first_wrong)
+    choose_winners(store, machine, job)
+    winners = store.records.winners(job.job_id)
+    won = {name: winner for name, (winner, _) in winners.items() if winner is not None}
+    assert won
+    for task_id, winner in won.items():
+        (wrong,) = (
+            t for t in store.records.trials(job.job_id, task_id) if isinstance(t.outcome, Failure)
+        )
+        assert wrong.candidate.candidate_id != winner.candidate.candidate_id
+
+
 def test_a_single_odd_reading_is_no_drift(
     tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
