@@ -12,8 +12,7 @@ from tests.compiler.products import result_of, saved_program  # noqa: E402
 from tunefleet.compiler.nests.encoding import TaskBehaviours  # noqa: E402
 from tunefleet.compiler.space.opening import task_space  # noqa: E402
 from tunefleet.compiler.space.padded_rows import form_of  # noqa: E402
-from tunefleet.compiler.space.register_tiles import tiles_of  # noqa: E402
-from tunefleet.compiler.space.registers import Registers  # noqa: E402
+from tunefleet.compiler.space.registers import Registers, tiles_of  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.host import native_target  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
@@ -174,15 +173,17 @@ def test_a_trace_fits_a_task_with_other_rows():
 @pytest.mark.parametrize("registers", [AVX2, AVX512])
 @pytest.mark.parametrize("rows", [49, 77, 197, 261, 1500])
 def test_tiles_fill_the_registers(registers, rows):
-    for tile in tiles_of(registers, rows, 384):
+    for tile in tiles_of(registers.count, rows, 384 // registers.lanes):
         assert 8 <= tile.sums <= registers.count - 4
         padded = -(-rows // tile.height) * tile.height
         assert padded <= 1.08 * rows
 
 
-def test_without_vectors_of_columns_or_several_rows_there_are_no_tiles():
-    assert tiles_of(AVX2, 49, 17) == []
-    assert tiles_of(AVX2, 1, 64) == []
+@pytest.mark.parametrize(("rows", "columns"), [(49, 17), (1, 64)])
+def test_without_vectors_of_columns_or_several_rows_there_are_no_tiles(rows, columns):
+    space = task_space(saved_program(matrix_product(rows, columns)), CpuTarget("znver3", 1))
+    population = space.decisions.sample(64, np.random.default_rng(0))
+    assert not any(map(tile_height, space.decisions.traces(population)))
 
 
 def test_behaviours_are_known_without_building():

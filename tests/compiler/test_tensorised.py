@@ -39,11 +39,13 @@ from tunefleet.compiler.space.intrinsics import (  # noqa: E402
     runs_on,
 )
 from tunefleet.compiler.space.opening import task_space  # noqa: E402
+from tunefleet.compiler.space.padded_rows import form_of  # noqa: E402
 from tunefleet.compiler.space.products import product_of  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
-from tunefleet.compiler.toolchain.bfloat16 import stored  # noqa: E402
+from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, stored  # noqa: E402
 from tunefleet.compiler.toolchain.host import is_foreign, native_target, parse_target  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
+from tunefleet.core.forms import REGISTER_TILE  # noqa: E402
 from tunefleet.core.precision import INT8  # noqa: E402
 from tunefleet.core.trial import Built  # noqa: E402
 from tunefleet.errors import InternalError  # noqa: E402
@@ -80,7 +82,7 @@ def test_every_intrinsic_compiles_wherever_it_is_built(intrinsic, tmp_path):
     built = build_candidate(program, target, "x", trace, str(tmp_path))
     assert isinstance(built, Built)
     lanes, depth = intrinsic.lanes, intrinsic.depth
-    packed: tuple[int, ...] = (1, 8 // depth, lanes, depth)
+    packed: tuple[int, ...] = (1, 8 // depth, 1, lanes, depth)
     if isinstance(intrinsic, TileIntrinsic):  # one tile of all steps
         packed = (1, 1, 1, 8 // intrinsic.word, lanes, intrinsic.word)
     assert built.args[1] == (packed, stored(intrinsic.weight))
@@ -187,15 +189,27 @@ def test_weights_that_are_no_constants_are_packed_when_it_runs(tmp_path):
     np.testing.assert_array_equal(actual, a.astype("int64") @ b.astype("int64") + 1)
 
 
+@pytest.mark.parametrize("rows", [1, 3, 49])
+@pytest.mark.parametrize("data", ["uint8", BFLOAT16])
+def test_rows_of_any_number_are_exact(rows, data, tmp_path):
+    intrinsic, target = _native(data), native_target(1)
+    program = matrix_product(rows, 2 * intrinsic.lanes, 16, intrinsic)
+    a = drawn((rows, 16), data, 0)
+    b = drawn((16, 2 * intrinsic.lanes), intrinsic.weight, 1)
+    expected = as_integers(a, data) @ as_integers(b, intrinsic.weight) + 1
+    for trace in tensorised_traces(task_space(program, target), 2):
+        np.testing.assert_array_equal(result_of(program, target, trace, [a, b], tmp_path), expected)
+
+
 def test_sums_stay_in_registers():
     intrinsic = _native()
     space = task_space(matrix_product(64, 16 * intrinsic.lanes, 64, intrinsic), native_target(1))
-    for sketch in space.decisions.sketches:
-        if intrinsic.trace_name not in json.dumps(sketch.instructions):
-            continue
-        picks = sketch.sample(64, np.random.default_rng(0))
-        rows, columns, _ = sketch.values(picks)
-        assert (rows[:, 2] * columns[:, 2] + columns[:, 2] < intrinsic.registers).all()
+    spare = []
+    for trace in tensorised_traces(space, 16):
+        (tile,) = (i[1][1] for i in json.loads(trace)[0] if i[2] == [REGISTER_TILE])
+        rows, vectors = tile[0], tile[1] // intrinsic.lanes
+        spare.append(intrinsic.registers - rows * vectors - vectors)
+    assert min(spare) >= 1
 
 
 def test_both_forms_stand_side_by_side():
@@ -282,7 +296,7 @@ def test_what_a_product_scales_is_not_computed_in_its_tiles(tmp_path):
     traces = tensorised_traces(task_space(program, target), 2)
     assert traces
     for trace in traces:
-        replayed = tvm.s_tir.Schedule(tvm.ir.load_json(program))
+        replayed = tvm.s_tir.Schedule(form_of(tvm.ir.load_json(program), trace))
         tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(trace), replayed)
         kept = {block.name_hint for block in _blocks(replayed)}
         assert {"gate", "done"} <= kept

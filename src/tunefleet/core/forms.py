@@ -50,8 +50,8 @@ WINOGRAD = 1
 
 
 def kind_of(trace: str) -> int:
-    """The kind of a program, of which a task has several: 0 for MetaSchedule's tilings and tensor
-    intrinsics, `WINOGRAD` for those of that form, 2 more for register tiles of a designed size in
+    """The kind of a program, of which a task has several: 0 for MetaSchedule's tilings and tile
+    registers, `WINOGRAD` for those of that form, 2 more for register tiles of a designed size in
     either, 4 for those of depthwise convolutions."""
     tiled = 2 * bool(tile_height(trace)) + 4 * is_depthwise(trace)
     return tiled + is_winograd(trace)

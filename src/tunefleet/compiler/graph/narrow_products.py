@@ -193,7 +193,8 @@ class _Rounded(relax.PyExprMutator):  # type: ignore[misc, name-defined]
         columns = _shape(weight)[-1]
         narrow = self._weight(weight)
         if call.op == _MATMUL:
-            return self._defined(matmul, "matmul", data, narrow, (columns,))
+            define = partial(matmul, tiles=self._tiles)
+            return self._defined(define, "matmul", data, narrow, (columns,))
         top, left, bottom, right = ints(attrs.padding)
         more = _shape(narrow)[-2] - _shape(weight)[-2]
         widths = [0, 0, top, bottom, left, right, 0, more]

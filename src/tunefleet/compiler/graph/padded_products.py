@@ -1,10 +1,11 @@
 """Products as programs that pad what they read: the borders of convolutions, by a zero point where
-there is one, channels to what tensor instructions take at once, and rows of a number that divides
-into no tiles (the 197 of a vision transformer).
+there is one, and channels to what tensor instructions take at once.
 
-The rows of a tile are equally far apart in the data. A narrow picture has few such pixels side by
-side, so its rows are laid one after the other, with one border between two of them: then tiles are
-of several."""
+Processors with registers for tiles (AMX) load rows that are equally far apart in memory. For these
+rows of a number that divides into no tiles (the 197 of a vision transformer) are padded here too;
+others repeat the address of the last one (`space/padded_rows.py`). A narrow picture has few such
+pixels side by side, so its rows are laid one after the other, with one border between two of them:
+then tiles are of several."""
 
 from __future__ import annotations
 
@@ -42,13 +43,11 @@ _MORE_ROWS = 3
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What a product sums: numbers of both sides (as they are where `dtype` is empty) made those of
-    the sums. Tensor instructions take so many terms at once. `by_rows`: they take rows of one axis;
-    a GPU's programs divide all rows together (`space/matrices.py`)."""
+    the sums. Tensor instructions take so many terms at once."""
 
     dtype: str
     sums: str
     at_once: int
-    by_rows: bool = True
 
     def product(self, left: Any, right: Any) -> Any:
         left, right = (widened(each, self.dtype, self.sums) for each in (left, right))
@@ -57,7 +56,7 @@ class Terms:
 
 OF_BYTES, OF_BFLOAT16 = Terms("", "int32", 4), Terms(BFLOAT16, "float32", 2)
 #: Two 16-bit floats are the least that a GPU copies to shared memory by itself.
-OF_HALVES = Terms("", "float32", 2, by_rows=False)
+OF_HALVES = Terms("", "float32", 2)
 
 
 def padded_weight(values: NDArray[Any], terms: Terms = OF_BYTES) -> NDArray[Any]:
@@ -98,12 +97,15 @@ def _cropped(sums: Any, shape: Sequence[int]) -> Any:
     return te.compute(tuple(shape), lambda *i: sums[i], name="columns")
 
 
-def matmul(data: Any, weight: Any, columns: int, terms: Terms = OF_BYTES) -> Any:
-    """`weight` of all rows, or of each matrix of the data its own."""
+def matmul(
+    data: Any, weight: Any, columns: int, terms: Terms = OF_BYTES, *, tiles: bool = False
+) -> Any:
+    """`weight` of all rows, or of each matrix of the data its own. `tiles`: for a processor with
+    registers for tiles."""
     *asked, own = ints(data.shape)
     *batch, depth, lanes = ints(weight.shape)
     outer = list(asked)
-    if terms.by_rows:
+    if tiles:
         outer[-1:] = map(padded_rows, asked[-1:])
     after = [more - has for more, has in zip([*outer, depth], [*asked, own], strict=True)]
     if any(after):
@@ -147,7 +149,7 @@ def convolution(
     if tiles and (pixels := pixels_of(shapes, (height, width), widths, attrs)):
         sums = _of_pixels(pixels, data, weight, border, terms)
         return _cropped(sums, (batch, height, width, columns))
-    computed = padded_rows(width) if groups == 1 and terms.by_rows else width
+    computed = padded_rows(width) if groups == 1 and tiles else width
     more = (computed - width) * strides[1]
     padded = data
     if any(widths) or more:

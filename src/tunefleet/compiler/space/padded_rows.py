@@ -43,13 +43,11 @@ def form_of(module: Any, trace: str) -> Any:
 
 
 def tiled_product(module: Any) -> Product | None:
-    """The float32 product of a module with the single function `main`, if its rows can be tiled."""
+    """The product of a module with the single function `main`, if its rows can be tiled."""
     function = module["main"]
     schedule = tvm.s_tir.Schedule(module, debug_mask="none")
     product = product_of(function, schedule)
-    if product is None or {product.data, product.weight, product.accumulator} != {"float32"}:
-        return None
-    if len(schedule.get_output_blocks("root")) != 1 or not own_rows(product):
+    if product is None or len(schedule.get_output_blocks("root")) != 1 or not own_rows(product):
         return None
     root = function.body.block.body
     if not all(map(_is_plain, getattr(root, "seq", [root]))):
@@ -117,7 +115,8 @@ class _Padded:
         self._name = tiled_block(product.block, height)
         self.result = block.body.buffer
         rows = -(-self._count // height) * height
-        self._sums = self._buffer(self._name, rows)
+        columns = product.extents[product.column]
+        self._sums = self._buffer(self._name, rows, columns, product.accumulator)
         variables = [v.var for v in block.iter_vars]
         dimensions = [_place(variables, index) for index in block.body.indices]
         #: Buffers, what takes their place, and the iterators that their dimensions are.
@@ -202,10 +201,9 @@ class _Padded:
             block.annotations,
         )  # fmt: skip
 
-    def _buffer(self, name: str, rows: int) -> Any:
-        extents = self._product.extents
-        shape = [*(extents[number] for number in self._shared), rows, extents[self._product.column]]
-        return tirx.decl_buffer(shape, "float32", name=name)
+    def _buffer(self, name: str, rows: int, columns: int, dtype: str) -> Any:
+        shared = [self._product.extents[number] for number in self._shared]
+        return tirx.decl_buffer([*shared, rows, columns], dtype, name=name)
 
     def _split(self, row: Any) -> dict[int, Any]:
         """The own row iterators by their one axis."""
@@ -235,14 +233,16 @@ class _Padded:
         return new, [analyzer.simplify(each) for each in made]
 
     def _is_alike(self, statement: Any) -> bool:
-        """Whether a statement computes an element for each of the product's, in its order."""
+        """Whether a statement computes an element for each of the product's, or of its first
+        columns, in its order."""
         block = _realized(statement).block
-        numbers = (*self._shared, *self._own, self._product.column)
         extents = [int(v.dom.extent) for v in block.iter_vars]
         kinds = {int(v.iter_type) for v in block.iter_vars}
-        if block.annotations:  # a schedule of its own
+        if block.annotations or kinds != {SPATIAL}:  # a schedule of its own
             return False
-        return kinds == {SPATIAL} and extents == [self._product.extents[n] for n in numbers]
+        numbers = (*self._shared, *self._own, self._product.column)
+        *rows, columns = [self._product.extents[number] for number in numbers]
+        return extents[:-1] == rows and extents[-1] <= columns
 
     def _joined(self, statement: Any, parameters: Sequence[Any]) -> Any:
         """An alike statement with the rows as one axis; its result too if it is no argument."""
@@ -253,14 +253,15 @@ class _Padded:
         row, column = tirx.Var("v_r", index_type), tirx.Var(str(old[-1].name), index_type)
         by_old = list(zip(old, [*shared, *self._split(row).values(), column], strict=True))
         in_order = [_place(old, index) for index in body.indices] == list(range(len(old)))
+        columns = int(block.iter_vars[-1].dom.extent)
         stored = _replaced(body, by_old)
         if in_order and not any(each.same_as(body.buffer) for each in parameters):
-            buffer = self._buffer(str(body.buffer.name), self._count)
+            name, dtype = str(body.buffer.name), str(body.buffer.dtype)
+            buffer = self._buffer(name, self._count, columns, dtype)
             numbers = [*self._shared, *self._own, self._product.column]
             self._replaced.append((body.buffer, buffer, numbers))
             stored = tirx.BufferStore(buffer, stored.value, [*shared, row, column])
-        extents = self._product.extents
-        sizes = [*(extents[n] for n in self._shared), self._count, extents[self._product.column]]
+        sizes = [*(self._product.extents[n] for n in self._shared), self._count, columns]
         reads = [_replaced(region, by_old) for region in block.reads]
         variables = [*shared, row, column]
         return _nested(

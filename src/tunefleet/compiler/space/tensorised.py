@@ -1,7 +1,7 @@
 """Tensorised CPU programs: a product's innermost steps are calls of a tensor intrinsic.
 
 Weights are packed so that each call reads them contiguously: at compile time if they are constant,
-otherwise at run time. Each intrinsic has two sketches: one iterates over the rows of a thread's
+otherwise at run time. Each size of tile has two sketches: one iterates over the rows of a thread's
 part first, the other over its columns. On a processor with tile registers, vector intrinsics are
 available too, since a product of few rows fills no tile.
 """
@@ -9,20 +9,26 @@ available too, since a product of few rows fills no tile.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tunefleet.compiler.space import tile_sketches, vector_sketches
+from tunefleet.compiler.space import tile_sketches
 from tunefleet.compiler.space.intrinsics import (
+    Intrinsic,
     Tiles,
     VectorIntrinsic,
     intrinsic_named,
     intrinsics_of,
 )
+from tunefleet.compiler.space.padded_rows import tiled_product, with_padded_rows
 from tunefleet.compiler.space.products import Product, product_of
+from tunefleet.compiler.space.register_tiles import in_tiles, rows_of
+from tunefleet.compiler.space.registers import tiles_of
 from tunefleet.compiler.space.sketching import generator_of, open_sketch
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.core.forms import INTRINSIC_PREFIX, intrinsic_of
+from tunefleet.compiler.toolchain.programs import trace_text
+from tunefleet.core.forms import INTRINSIC_PREFIX, intrinsic_of, tile_height
 from tunefleet.core.ids import canonical_json
 from tunefleet.core.target import Target
 from tunefleet.search.sketch import Sketch
@@ -40,12 +46,14 @@ class CpuTensorised:
         return bool(intrinsic_of(trace))
 
     def opened(self, target: Target, module: Any, open_trace: Any) -> Sketch:
+        height = tile_height(trace_text(open_trace))
+        if height:
+            return open_sketch(with_padded_rows(module, height), open_trace)
         sketch = open_sketch(module, open_trace)
         name = INTRINSIC_PREFIX + intrinsic_of(canonical_json(sketch.instructions))
-        intrinsic = intrinsic_named(name)
-        if isinstance(intrinsic, VectorIntrinsic):
-            return replace(sketch, limits=vector_sketches.limits_of(sketch, intrinsic))
-        return replace(sketch, limits=tile_sketches.limits_of(sketch, intrinsic))
+        tiles = intrinsic_named(name)
+        assert isinstance(tiles, Tiles)
+        return replace(sketch, limits=tile_sketches.limits_of(sketch, tiles))
 
 
 def sketches(schedule: Any, target: Target) -> list[Any]:
@@ -54,22 +62,29 @@ def sketches(schedule: Any, target: Target) -> list[Any]:
     product = product_of(function, schedule) if function is not None else None
     if product is None or product.is_grouped or len(schedule.get_output_blocks("root")) != 1:
         return []
-    made = []
-    for intrinsic in _fitting(product, target):
-        scheduled = tile_sketches if isinstance(intrinsic, Tiles) else vector_sketches
-        for rows_first in (True, False):
-            # The epilogue may have a form that cannot be computed in tiles.
-            with contextlib.suppress(tvm.s_tir.ScheduleError):
-                made.append(scheduled.scheduled(schedule.copy(), product, intrinsic, rows_first))
-    return [each for each in made if each is not None]
-
-
-def _fitting(product: Product, target: Target) -> list[Tiles | VectorIntrinsic]:
-    """The register tiles and intrinsics for a product on a target, in the order of sketches."""
     types = (product.data, product.weight, product.accumulator)
     known = [
         intrinsic
         for intrinsic in intrinsics_of(target.cpu)
         if (intrinsic.data, intrinsic.weight, intrinsic.accumulator) == types
     ]
-    return [*tile_sketches.fitting(product, known), *vector_sketches.fitting(product, known)]
+    made = []
+    for tiles in tile_sketches.fitting(product, known):
+        for rows_first in (True, False):
+            # The epilogue may have a form that cannot be computed in tiles.
+            with contextlib.suppress(tvm.s_tir.ScheduleError):
+                made.append(tile_sketches.scheduled(schedule.copy(), product, tiles, rows_first))
+    by_vectors = _by_vectors(schedule.mod, product, known)
+    return [*(each for each in made if each is not None), *by_vectors]
+
+
+def _by_vectors(module: Any, product: Product, known: Sequence[Intrinsic]) -> Iterator[Any]:
+    """Schedules with the first vector intrinsic that divides columns and depth, if any."""
+    columns, depth = product.extents[product.column], product.extents[product.depth]
+    for intrinsic in known:
+        if isinstance(intrinsic, VectorIntrinsic):
+            vectors, rest = divmod(columns, intrinsic.lanes)
+            if not rest and depth % intrinsic.depth == 0 and tiled_product(module) is not None:
+                tiles = tiles_of(intrinsic.registers, rows_of(product), vectors)
+                yield from in_tiles(module, tiles, intrinsic.lanes, intrinsic)
+                return

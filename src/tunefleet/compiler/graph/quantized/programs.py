@@ -88,7 +88,7 @@ class _Written(relax.PyExprMutator):  # type: ignore[misc]
         _, height, width, _ = ints(call.ty.shape)
         shapes = ints(data.ty.shape), ints(weight.ty.shape)
         narrow = self._tiles and pixels_of(shapes, (height, width), widths, attrs)
-        fits = padded_rows(width) == width or int(attrs.groups) != 1
+        fits = self._fits(width) or int(attrs.groups) != 1
         if not any(widths) and ints(weight.ty.shape)[-1] == outputs and fits and not narrow:
             return call
         define = partial(convolution, tiles=self._tiles)
@@ -100,11 +100,16 @@ class _Written(relax.PyExprMutator):  # type: ignore[misc]
         if values is None or values.ndim != 2 or str(data.ty.dtype) not in EIGHT_BITS:
             return call
         padded = padded_weight(values)
-        rows = ints(data.ty.shape)[-2:-1]
-        if padded.shape == values.shape and [padded_rows(n) for n in rows] == rows:
+        if padded.shape == values.shape and all(map(self._fits, ints(data.ty.shape)[-2:-1])):
             return call
         made = self.builder_.normalize(constant(padded))
-        return self._defined(matmul, call, data, made, (values.shape[1],))
+        return self._defined(
+            partial(matmul, tiles=self._tiles), call, data, made, (values.shape[1],)
+        )
+
+    def _fits(self, rows: int) -> bool:
+        """Whether so many rows need no others to divide into tiles."""
+        return not self._tiles or padded_rows(rows) == rows
 
     def _defined(self, define: Any, call: Any, data: Any, weight: Any, others: Any) -> Any:
         name = str(call.op.name).removeprefix("relax.").removeprefix("nn.")
