@@ -11,11 +11,12 @@ searches of other networks alone: a network is left out with all its searches, o
 
 Beside it are others that have bounds by the same pairs of forecast and truth: no further gain, the
 mean curve of all networks by the part of the trials, the slope of the last doubling of trials; and
-no further gain as it stands, without bounds. With `--home DIR` the searches of tunefleet itself in
-that home take their place; `--ship FILE` writes what was learned of them as the package has it.
+no further gain as it stands, without bounds. With `--searches FILE` the searches of tunefleet
+itself in that file (`own_searches.py`) take their place, or with `--home DIR` those of a home;
+`--ship FILE` writes what was learned of them as the package has it.
 
     .venv/bin/python benchmarks/forecasts.py [--quick] [--json FILE]
-    .venv/bin/python benchmarks/forecasts.py --home DIR [--ship FILE]
+    .venv/bin/python benchmarks/forecasts.py --searches FILE [--ship FILE]
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import common
+import own_searches
 from recorded_searches import RecordedSearch, searches, searches_of
 from tunefleet.learning.curves import Matrix, RunningTask, Vector
 from tunefleet.learning.forecasting import (
@@ -349,9 +351,13 @@ def _times(
 
 def main(options: argparse.Namespace) -> int:
     started = time.time()
-    if options.home is None:
+    if options.searches is not None:
+        recorded = own_searches.load(options.searches)
+    elif options.home is not None:
+        recorded = searches_of(options.home)
+    else:
         common.need_data()
-    recorded = searches() if options.home is None else searches_of(options.home)
+        recorded = searches()
     moments = MOMENTS if options.home is None else LATER
     if options.ship is not None:
         return ship(options.ship, Bench.of(recorded, moments))
@@ -474,6 +480,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--home", type=Path, help="the searches of this home instead of recorded ones"
     )
+    made.add_argument("--searches", type=Path, help="those of this file instead")
     made.add_argument("--ship", type=Path, help="write what the package ships to this file")
     return made
 

@@ -110,10 +110,14 @@ def _of_job(store: Store, job: Job) -> RecordedSearch | None:
     tasks = store.records.curves(job.job_id)
     if not tasks or not all(any(task.latencies_s) for task in tasks):
         return None
-    best = tuple(_best(task) for task in tasks)
     origin = SearchOrigin(job.spec.network.name, device_class(job), METHOD)
-    known = SearchedNetwork.of(origin, tasks)
-    return RecordedSearch(origin, known.tasks, known.order, job.job_id[:8], (), True, best)
+    return recorded(SearchedNetwork.of(origin, tasks), job.job_id[:8])
+
+
+def recorded(known: SearchedNetwork, name: str, files: tuple[str, ...] = ()) -> RecordedSearch:
+    """A search in the order of its trials."""
+    best = tuple(map(_best, known.tasks))
+    return RecordedSearch(known.origin, known.tasks, known.order, name, files, True, best)
 
 
 def _best(task: TaskCurve) -> NDArray[np.float64]:
