@@ -96,7 +96,8 @@ def result(rows: Sequence[EngineRow]) -> dict[str, Any]:
     columns = ["network", *_NAMES.values(), "over the fastest (95 %)", "setting", "trials", "date"]
     caption = (
         "**Networks beside other engines**, float32, measured in turn: milliseconds; the ratio is "
-        "the median of rounds. Setting: minutes of search, threads, batch, vectors. "
+        "the median of rounds. Setting: minutes of search, threads, batch, vectors. Limited to "
+        "AVX2 (`--avx2`) OpenVINO's time counts though its outputs are wrong then. "
         '`pip install -e ".[test,engines]"` first; a command resumes where it stopped.'
     )
     return {
@@ -118,7 +119,7 @@ def _checks(setting: tuple[str, str, float, int, int], rows: list[EngineRow]) ->
     over = sorted(row.command_s / 60 / row.minutes - 1 for row in rows)
     aimed = 0.80 if minutes >= 15 else 0.85
     return [
-        {"name": f"{len(rows)} networks, {of}: time over that of the fastest engine",
+        {"name": f"{of}, networks: {len(rows)}; time over that of the fastest engine",
          "value": f"{min(ratios):.2f} to {max(ratios):.2f}", "bound": "<= 1.10 on all",
          "kind": "condition", "ok": not slower, "short": ", ".join(above)},
         {"name": "geometric mean", "value": f"{mean:.2f}", "bound": f"<= {aimed:.2f}",
