@@ -5,7 +5,7 @@ SIGKILL, SIGTERM, SIGHUP or SIGINT (these two also to the whole group, as termin
 random moment of the whole command, or of the phase that was hit least; then the same command is
 given again, until it ends by itself. Store, temporary folder, artifacts and processes are looked at
 each time. As many kills again are of the server of a home, while three clients watch each of its
-jobs (`kill_server.py`); `--kills` counts both.
+jobs (`kill_server.py`); `--kills` counts both, `--of-server` those of the server alone.
 
     .venv/bin/python benchmarks/kill_resume.py --kills 200 --json out.json
 """
@@ -280,12 +280,12 @@ def _gone(command: Command) -> tuple[float, list[int]]:
 
 
 def _contents(home: Path) -> dict[str, Contents]:
-    from tunefleet.store import open_store
+    from tunefleet.store import each_job, open_store
 
     store = open_store(home)
     found = {}
     try:
-        for job in store.jobs.page():
+        for job in each_job(store.jobs):
             programs = [
                 (weighted.task.task_id, trial.candidate.candidate_id)
                 for weighted in store.work.tasks(job.job_id)
@@ -333,8 +333,9 @@ def _commands() -> Iterator[list[str]]:
 
 def main(options: argparse.Namespace) -> int:
     started = time.time()
-    kills = 3 if options.quick else options.kills - options.kills // 2
-    of_server = 1 if options.quick else options.kills // 2
+    half = options.kills // 2 if options.of_server is None else options.of_server
+    kills = 3 if options.quick else options.kills - half
+    of_server = 1 if options.quick else half
     # Where this was started in the background or under nohup, the commands would ignore these.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -425,6 +426,7 @@ def _report(
 if __name__ == "__main__":
     made = common.parser("Signals at random moments, and the same command again.")
     made.add_argument("--kills", type=int, default=40)
+    made.add_argument("--of-server", type=int, help="kills of the server, by default half")
     made.add_argument("--trials", type=int, default=24)
     made.add_argument("--seed", type=int, default=1)
     common.run(main, made)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tunefleet.core.events import JobEnded
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job, JobState
 from tunefleet.core.step import Published, StepKey, StepKind, StepRun
@@ -95,6 +97,15 @@ class Jobs:
         store.jobs.finish(job, JobState.SUCCEEDED, {"latency_s": 0.1, "tasks": [1, None, "ü"]})
         assert store.jobs.summary(job) == {"latency_s": 0.1, "tasks": [1, None, "ü"]}
         assert [j.state for j in store.jobs.page()] == [JobState.SUCCEEDED]
+
+    def test_the_last_event_is_kept_with_the_state(self, store: Any, job: str) -> None:
+        store.jobs.finish(job, JobState.FAILED, {}, JobEnded("why", "JobError"))
+        (kept,) = store.events.page(0, [job])
+        assert (kept.job_id, kept.event) == (job, JobEnded("why", "JobError"))
+        assert kept.at == pytest.approx(time.time(), abs=60)
+        with pytest.raises(InputError):
+            store.jobs.finish("unknown", JobState.FAILED, {}, JobEnded())
+        assert len(store.events.page(0)) == 1
 
     def test_finishing_again_changes_nothing(self, store: Any, job: str) -> None:
         store.jobs.finish(job, JobState.FAILED, {"why": "x"})

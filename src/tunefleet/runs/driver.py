@@ -201,8 +201,7 @@ class Pipeline:
 
     def finish(self, summary: object) -> None:
         """The job is done, and its user knows: the same request is a job of its own from now on."""
-        if self.run.job is not None:
-            self._fleet.store.jobs.finish(self.run.job.job_id, JobState.SUCCEEDED, summary)
+        self._close_job(JobState.SUCCEEDED, summary, None)
 
     def _choose_programs(self, building: Building) -> None:
         """What a build delivers, as soon as its tasks are known. The run is named by what it makes,
@@ -258,10 +257,9 @@ class Pipeline:
         reason = str(ending.error or ending.reason)
         end = JobEnd.FAILED if ending.error is not None else ending.end
         state = self.run.plan.closed_by(end, self._progress())
-        if state is not None:
-            self._close_job(state, reason)
         again = f"{JobKind.TUNE if self.run.job is None else self.run.job.spec.kind} it again"
-        return self._fail(ending.error or JobError(f"{self.name}: {reason}", cure=again))
+        error = ending.error or JobError(f"{self.name}: {reason}", cure=again)
+        return self._fail(error, state, {"stopped": reason})
 
     def _next(self) -> Sequence[Live]:
         building = None if self.run.job is None else self.run.job.spec.building
@@ -283,8 +281,10 @@ class Pipeline:
                 case CloseJob(JobState.SUCCEEDED):
                     self._complete()
                 case CloseJob(state, reason, cure):
-                    self._close_job(state, reason, proven=True)
-                    return self._fail(JobError(f"{self.name}: {reason}", cure=cure))
+                    job = self.run.job
+                    summary = None if job is None else closing_summary(job.spec, reason)
+                    error = JobError(f"{self.name}: {reason}", cure=cure)
+                    return self._fail(error, state, summary)
         except Exception as error:  # of this job; others go on
             return self._fail(judged(error))
         return ()
@@ -304,28 +304,38 @@ class Pipeline:
             return
         if self.run.job is not None and self.run.job.spec.kind is JobKind.COLLECT:
             trials = self._fleet.store.records.trial_count(self.run.job.job_id)
-            self.finish({"stopped": self.run.stopped, "trials": trials})
+            summary: object = {"stopped": self.run.stopped, "trials": trials}
+            self._close_job(JobState.SUCCEEDED, summary, JobEnded())
         else:
             self.outcome = self._answer or self.run.told()
             if self._closes:
-                self.finish(self.outcome.to_dict())
-        self._observer(JobEnded())
+                self._close_job(JobState.SUCCEEDED, self.outcome.to_dict(), JobEnded())
+            else:
+                self._observer(JobEnded())
         self.is_over = True
 
-    def _fail(self, error: Exception) -> Sequence[Live]:
+    def _fail(
+        self, error: Exception, state: JobState | None = None, summary: object = None
+    ) -> Sequence[Live]:
+        """`state`: that in which the job is closed; without one it stays open."""
         self.error = error
         self._log.failed(error)
-        if self._upto is None:
-            self._observer(ended_by(error))
+        ended = ended_by(error) if self._upto is None else None
+        if state is not None and self.run.job is not None:
+            self._close_job(state, summary, ended)
+            self._fleet.store.coordination.ask(self.run.job.job_id, ControlRequest.RUN)
+        elif ended is not None:
+            self._observer(ended)
         self.is_over = True
         return ()
 
-    def _close_job(self, state: JobState, reason: str, *, proven: bool = False) -> None:
-        """Its records stay. `proven`: for this reason what is agreed cannot be met."""
+    def _close_job(self, state: JobState, summary: object, ended: JobEnded | None) -> None:
+        """Its records stay. `ended` is kept with its state: who follows the job waits for it until
+        the job is closed."""
         if self.run.job is not None:
-            summary = closing_summary(self.run.job.spec, reason) if proven else {"stopped": reason}
-            self._fleet.store.jobs.finish(self.run.job.job_id, state, summary)
-            self._fleet.store.coordination.ask(self.run.job.job_id, ControlRequest.RUN)
+            self._fleet.store.jobs.finish(self.run.job.job_id, state, summary, ended)
+        if ended is not None:
+            self._log(ended)
 
     def _progress(self) -> JobProgress:
         store, job = self._fleet.store, self.run.job

@@ -261,14 +261,15 @@ def _done(
     except Exception as raised:
         error = judged(raised)
         summary = {"stopped": str(error), "error": type(error).__name__}
-        store.jobs.finish(job.job_id, JobState.FAILED, summary)
-        keep(ended_by(error))
+        store.jobs.finish(job.job_id, JobState.FAILED, summary, ended_by(error))
+        watch(ended_by(error))
         if error is raised:
             raise
         raise error from raised
     cancelled = store.coordination.wanted(job.job_id) is ControlRequest.CANCEL
-    store.jobs.finish(job.job_id, JobState.CANCELLED if cancelled else JobState.SUCCEEDED, answer)
-    keep(JobEnded())
+    state = JobState.CANCELLED if cancelled else JobState.SUCCEEDED
+    store.jobs.finish(job.job_id, state, answer, JobEnded())
+    watch(JobEnded())
     return answer
 
 
@@ -339,8 +340,8 @@ class Errand:
             self.error = JobError(f"its process ended by {ending}", cure="give the command again")
             if self._store.jobs.get(self._job_id).state is JobState.RUNNING:
                 summary = {"stopped": str(self.error)}
-                self._store.jobs.finish(self._job_id, JobState.FAILED, summary)
-                self._store.events.append(self._job_id, time.time(), [ended_by(self.error)])
+                ended = ended_by(self.error)
+                self._store.jobs.finish(self._job_id, JobState.FAILED, summary, ended)
         return code is not None
 
     def close(self) -> None:

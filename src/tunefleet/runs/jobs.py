@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -168,9 +167,9 @@ def close_idle(store: Store, job: Job) -> bool:
 def close_cancelled(store: Store, job: Job) -> None:
     """End a job that its user has cancelled and no process works on; followers see the event."""
     stopped = "cancelled by its user"
-    store.jobs.finish(job.job_id, JobState.CANCELLED, {"stopped": stopped})
     ended = JobError(f"{job.spec.network.name}: {stopped}", cure=f"{job.spec.kind} it again")
-    store.events.append(job.job_id, time.time(), [ended_by(ended)])
+    summary = {"stopped": stopped}
+    store.jobs.finish(job.job_id, JobState.CANCELLED, summary, ended_by(ended))
     store.coordination.ask(job.job_id, ControlRequest.RUN)
 
 

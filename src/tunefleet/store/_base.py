@@ -21,6 +21,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from tunefleet.core.coordination import Lease
+from tunefleet.core.events import JobEnded
 from tunefleet.core.forecast import TaskCurve
 from tunefleet.core.identity import DeviceIdentity, Tier, ToolchainIdentity
 from tunefleet.core.job import Job, JobSpec, JobState
@@ -116,8 +117,11 @@ class Jobs(Protocol):
         """The newest `limit` jobs, newest first: of those that are older than the job `after`, in
         this state, with this fingerprint, whose ids begin so, of this tenant."""
 
-    def finish(self, job_id: str, state: JobState, summary: Any) -> None:
-        """Close a job with its JSON summary (what `--json` prints)."""
+    def finish(
+        self, job_id: str, state: JobState, summary: Any, ended: JobEnded | None = None
+    ) -> None:
+        """Close a job with its JSON summary (what `--json` prints), and keep its last event with
+        that or not at all: who follows a job waits for events until it is closed."""
 
     def summary(self, job_id: str) -> Any:
         """The summary given to `finish`, or None while the job runs."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+from tunefleet.core.events import JobEnded
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.store import rules
 from tunefleet.store._base import PAGE, JobOutcome
@@ -66,13 +68,17 @@ class MemoryJobs:
                 and tenant in (None, job.spec.tenant)
             ][:limit]
 
-    def finish(self, job_id: str, state: JobState, summary: Any) -> None:
+    def finish(
+        self, job_id: str, state: JobState, summary: Any, ended: JobEnded | None = None
+    ) -> None:
         rules.check_closing(state)
         summary = rules.json_value(summary, "summary")
         with self._state.verb():
             entry = self._state.entry(job_id)
             entry.job = replace(entry.job, state=state)
             entry.summary = summary
+            if ended is not None:
+                self._events.append(job_id, time.time(), [ended])
 
     def summary(self, job_id: str) -> Any:
         with self._state.verb():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import func, insert, select
 
@@ -15,6 +16,17 @@ from tunefleet.store.schema import events as table
 from tunefleet.store.schema import jobs
 
 
+def event_row(job_id: str, at: float, event: Event) -> dict[str, Any]:
+    """The columns of an event but its number."""
+    return {
+        "job_id": job_id,
+        "at": at,
+        "kind": type(event).__name__,
+        "version": SCHEMA,
+        "value": event_value(event),
+    }
+
+
 class SqlEvents:
     """`Events` of a database."""
 
@@ -22,17 +34,7 @@ class SqlEvents:
         self._database = database
 
     def append(self, job_id: str, at: float, events: Sequence[Event]) -> None:
-        rows = [
-            {
-                "job_id": job_id,
-                "at": at,
-                "kind": type(event).__name__,
-                "version": SCHEMA,
-                "value": event_value(event),
-            }
-            for event in events
-            if not isinstance(event, UNKEPT)
-        ]
+        rows = [event_row(job_id, at, event) for event in events if not isinstance(event, UNKEPT)]
         if not rows:
             return
         with self._database.coordinating() as connection:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import func, insert, select, update
 
+from tunefleet.core.events import JobEnded
 from tunefleet.core.job import Job, JobSpec, JobState
 from tunefleet.store import codec, removal, rules
 from tunefleet.store._base import PAGE, JobOutcome
 from tunefleet.store.database import Database
 from tunefleet.store.lookups import has_job, require_job
-from tunefleet.store.schema import jobs, trials
+from tunefleet.store.schema import events, jobs, trials
+from tunefleet.store.sql_events import event_row
 
 #: No id has a character behind it.
 _LAST = chr(0x10FFFF)
@@ -82,7 +85,9 @@ class SqlJobs:
                 query = query.where(jobs.c.seq < seq)
             return [codec.job_of(row) for row in connection.execute(query)]
 
-    def finish(self, job_id: str, state: JobState, summary: Any) -> None:
+    def finish(
+        self, job_id: str, state: JobState, summary: Any, ended: JobEnded | None = None
+    ) -> None:
         rules.check_closing(state)
         summary = rules.json_value(summary, "summary")
         with self._database.writing() as connection:
@@ -92,6 +97,8 @@ class SqlJobs:
                 .where(jobs.c.job_id == job_id)
                 .values(state=state.value, summary=summary)
             )
+            if ended is not None:
+                connection.execute(insert(events), [event_row(job_id, time.time(), ended)])
 
     def summary(self, job_id: str) -> Any:
         with self._database.reading() as connection:
