@@ -95,7 +95,7 @@ def result(rows: Sequence[EngineRow]) -> dict[str, Any]:
         checks += _checks(setting, list(of_setting))
     columns = ["network", *_NAMES.values(), "over the fastest (95 %)", "setting", "trials", "date"]
     caption = (
-        "**Networks beside other engines**, float32, measured in turn: milliseconds; the ratio is "
+        "**Networks and other engines**, float32, measured in turn: milliseconds; the ratio is "
         "the median of rounds. Setting: minutes of search, threads, batch, vectors. Limited to "
         "AVX2 (`--avx2`) OpenVINO's time counts though its outputs are wrong then. "
         '`pip install -e ".[test,engines]"` first; a command resumes where it stopped.'

@@ -25,7 +25,7 @@ from tunefleet.core.stage import BuildResult, SelectResult, StageKey, StageKind
 from tunefleet.core.trial import Failure, FailureKind, Measurement
 from tunefleet.errors import StoreBusyError
 from tunefleet.fleet.leases import Leases, machine_units
-from tunefleet.stages import profile, work
+from tunefleet.stages import profile, winners, work
 from tunefleet.stages.place import JobTask
 from tunefleet.stages.result import tuning_curve
 from tunefleet.stages.runner import StageRunner
@@ -240,6 +240,23 @@ def test_where_all_finalists_are_wrong_the_next_trial_may_win(
             t for t in store.records.trials(job.job_id, task_id) if isinstance(t.outcome, Failure)
         )
         assert wrong.candidate.candidate_id != winner.candidate.candidate_id
+
+
+def test_where_no_finalist_can_be_built_again_the_next_trial_may_win(
+    tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    settings = replace(SETTINGS, transfer=False, measure=replace(SETTINGS.measure, finalists=1))
+    job = open_job(store, tiny, 18, settings)
+    drive(store, machine, job)
+    real = winners._kept
+
+    def lost(outcome: Any, what: str, *args: Any) -> Any:
+        return None if "finalist" in what else real(outcome, what, *args)
+
+    monkeypatch.setattr(winners, "_kept", lost)
+    choose_winners(store, machine, job)
+    assert any(winner for winner, _ in store.records.winners(job.job_id).values())
 
 
 def test_a_single_odd_reading_is_no_drift(

@@ -35,7 +35,7 @@ _CHECK_TIMEOUT_S = 120.0
 #: Share of a budget in seconds for the choice among finalists, and the seconds that one takes: it
 #: is built twice and measured.
 _SHARE, _FINALIST_S = 0.03, 0.25
-#: Trials that are tried where all finalists compute something else.
+#: Trials that are tried where all finalists compute something else, or cannot be built again.
 _SUCCESSORS = 3
 #: In the checks of a winner: how many trials of its task there were. Earlier versions do not say.
 _TRIALS = "trials"
@@ -224,7 +224,7 @@ def _decide(
         tried = [i for i in order if len(entries) == 1 or latencies[i] is not None]
         ranked = [(entries[i], latencies[i]) for i in tried]
         winner = _first_right(place, job, contest, ranked, checks, rejected, remarks)
-        if winner is None and rejected and len(rejected) == len(ranked):
+        if winner is None and contest.others and len(rejected) == len(ranked):
             with place.objects(request.key.owner).draft() as draft:
                 built = [(e, None) for e in _built_now(place, job, contest, draft)]
                 winner = _first_right(place, job, contest, built, checks, rejected, remarks)
