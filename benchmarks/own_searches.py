@@ -1,9 +1,11 @@
 """Searches of tunefleet itself as a file: the latencies of all trials of each task, in their order.
 
 The searches of the homes' ended jobs are added to the file; those of the same job are replaced.
-`forecasts.py --searches FILE` reads it.
+With `--network` each network is first tuned for each of the `--minutes`, in a new home with a seed
+of its own, one after the other. `forecasts.py --searches FILE` reads the file.
 
     .venv/bin/python benchmarks/own_searches.py --home engines/resnet50/home --out FILE
+    .venv/bin/python benchmarks/own_searches.py --network zoo:resnet18 --minutes 1 2 --out FILE
 """
 
 from __future__ import annotations
@@ -11,6 +13,10 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -57,21 +63,42 @@ def rows_of(home: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def main(options: argparse.Namespace) -> int:
+def add(homes: Sequence[Path], out: Path) -> None:
     kept: dict[str, dict[str, Any]] = {}
-    if options.out.exists():
-        with gzip.open(options.out, "rt", encoding="utf-8") as file:
+    if out.exists():
+        with gzip.open(out, "rt", encoding="utf-8") as file:
             kept = {row["name"]: row for row in map(json.loads, file)}
-    for home in options.home:
-        kept |= {row["name"]: row | {"file": options.out.name} for row in rows_of(home)}
+    for home in homes:
+        kept |= {row["name"]: row | {"file": out.name} for row in rows_of(home)}
     text = "".join(f"{json.dumps(row)}\n" for row in kept.values())
-    options.out.write_bytes(gzip.compress(text.encode(), mtime=0))
-    print(f"{len(kept)} searches, {options.out.stat().st_size / 1e3:.0f} kB")
+    out.write_bytes(gzip.compress(text.encode(), mtime=0))
+    print(f"{len(kept)} searches, {out.stat().st_size / 1e3:.0f} kB", flush=True)
+
+
+def search(network: str, minutes: float, seed: int, out: Path) -> None:
+    """Tune a network in a new home, and add its search."""
+    with tempfile.TemporaryDirectory() as folder:
+        # Unnamed networks are called as the folder of their file, which here is the home's too.
+        home = Path(folder) / (Path(network).parent.name or "zoo") / "home"
+        command = [sys.executable, "-m", "tunefleet", "tune", network, "--minutes", f"{minutes:g}",
+                   "--seed", str(seed), "--home", str(home), "--quiet"]  # fmt: skip
+        print(network, minutes, "minutes, seed", seed, flush=True)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        add([home], out)
+
+
+def main(options: argparse.Namespace) -> int:
+    add(options.home, options.out)
+    for seed, minutes in enumerate(options.minutes):
+        for network in options.network:
+            search(network, minutes, seed, options.out)
     return 0
 
 
 if __name__ == "__main__":
     made = argparse.ArgumentParser(description="Searches of tunefleet itself as a file.")
-    made.add_argument("--home", type=Path, action="append", required=True)
+    made.add_argument("--home", type=Path, action="append", default=[])
+    made.add_argument("--network", nargs="*", default=[])
+    made.add_argument("--minutes", type=float, nargs="*", default=[])
     made.add_argument("--out", type=Path, required=True)
     raise SystemExit(main(made.parse_args()))
