@@ -9,6 +9,7 @@ pytestmark = pytest.mark.tvm
 
 from tests.compiler.products import result_of, saved_program  # noqa: E402
 
+from tunefleet.compiler.graph.legalize import _by_phase  # noqa: E402
 from tunefleet.compiler.nests.encoding import TaskBehaviours  # noqa: E402
 from tunefleet.compiler.space.opening import task_space  # noqa: E402
 from tunefleet.compiler.space.padded_rows import form_of  # noqa: E402
@@ -91,6 +92,14 @@ def depthwise(size, stride, window, padding):
     return [a, b, topi.nn.relu(te.compute((1, out, out, 32), pixel, name="depthwise"))]
 
 
+def transposed(size=4, channels=8, outputs=32, padding=1):
+    """A transposed convolution of stride 2 by the phases of its result, and what follows it."""
+    data = te.placeholder((1, size, size, channels), name="A")
+    phases = te.placeholder((2, 2, 2, 2, channels, outputs), name="B")
+    sums = _by_phase(data, phases, (2 * size, 2 * size), [padding, padding])
+    return [data, phases, topi.nn.relu(sums)]
+
+
 def untiled(module):
     """What the program computes without a schedule."""
     return tvm.tirx.build(module, target="llvm")
@@ -115,6 +124,7 @@ def traces_of(space, count, seed=0):
         depthwise(7, 1, 3, 1),
         depthwise(9, 2, 5, 2),
         depthwise(8, 1, 3, 0),
+        transposed(),
     ],
     ids=[
         "rows",
@@ -128,6 +138,7 @@ def traces_of(space, count, seed=0):
         "depthwise",
         "depthwise stride",
         "depthwise without border",
+        "transposed",
     ],
 )
 def test_the_sums_are_those_of_the_task(outputs, tmp_path):
@@ -142,6 +153,23 @@ def test_the_sums_are_those_of_the_task(outputs, tmp_path):
     untiled(load_program(program))["main"](*tensors)
     traces = traces_of(task_space(program, target), 4)
     assert len(traces) == 4
+    for trace in traces:
+        found = result_of(program, target, trace, arrays, tmp_path)
+        np.testing.assert_allclose(found, tensors[-1].numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_every_program_of_a_transposed_convolution_is_right(padding, tmp_path):
+    outputs = transposed(padding=padding)
+    program, target = saved_program(outputs), native_target(2)
+    random = np.random.default_rng(0)
+    shapes = [[int(n) for n in tensor.shape] for tensor in outputs]
+    *arrays, result = [random.standard_normal(shape).astype("float32") for shape in shapes]
+    tensors = [tvm.runtime.tensor(each) for each in (*arrays, result)]
+    untiled(load_program(program))["main"](*tensors)
+    space = task_space(program, target).decisions
+    traces = list(space.traces(space.sample(24, random)))
+    assert len({kind_of(trace) > 1 for trace in traces}) == 2
     for trace in traces:
         found = result_of(program, target, trace, arrays, tmp_path)
         np.testing.assert_allclose(found, tensors[-1].numpy(), rtol=1e-5, atol=1e-5)

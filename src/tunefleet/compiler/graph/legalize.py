@@ -292,10 +292,19 @@ def _by_phase(data: Any, phases: Any, size: tuple[int, int], padding: list[int])
     i = te.reduce_axis((0, inputs), "i")
 
     def pixel(n: Any, p: Any, a: Any, q: Any, b: Any, o: Any) -> Any:
-        row = p + (a + padding[0]) // strides[0] + before[0] - r
-        column = q + (b + padding[1]) // strides[1] + before[1] - c
+        row = p + _later(a, padding[0], strides[0]) + before[0] - r
+        column = q + _later(b, padding[1], strides[1]) + before[1] - c
         return te.sum(padded[n, row, column, i] * phases[a, b, r, c, i, o], axis=[r, c, i])
 
     shape = (batch, counts[0], strides[0], counts[1], strides[1], outputs)
     split = te.compute(shape, pixel, name="deconv2d")
     return topi.reshape(split, (batch, *size, outputs))
+
+
+def _later(phase: Any, padding: int, stride: int) -> Any:
+    """`(phase + padding) // stride` without a division: of loops over phases TVM takes the region
+    that such an index reads to be the same for each, and computes too little of the data."""
+    whole, more = divmod(padding, stride)
+    if stride == 2:
+        return whole + phase * more
+    return whole + tvm.tirx.max(0, tvm.tirx.min(1, phase + (more + 1 - stride)))

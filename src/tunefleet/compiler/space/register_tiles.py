@@ -25,6 +25,7 @@ from tunefleet.compiler.space.padded_rows import own_rows, tiled_product, with_p
 from tunefleet.compiler.space.product_steps import (
     IMPORTED,
     UNROLLED_CALLS,
+    on_its_own,
     packed,
     prepared,
     sampled,
@@ -34,7 +35,7 @@ from tunefleet.compiler.space.products import Product, product_of
 from tunefleet.compiler.space.registers import Registers, RegisterTile, tiles_of
 from tunefleet.compiler.space.sketching import generator_of, open_sketch
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.compiler.toolchain.programs import trace_text
+from tunefleet.compiler.toolchain.programs import SPATIAL, trace_text
 from tunefleet.core.forms import REGISTER_TILE, WINOGRAD_BLOCK, tile_height
 from tunefleet.core.target import Target
 from tunefleet.search.sketch import Sketch
@@ -139,11 +140,16 @@ def scheduled(
     sums = [*(loops[number] for number in product.sums), depth]
     threads, tiles = [*shared, first, second], [third, fourth]
     schedule.reorder(*threads, *tiles, *sums, unrolled, height, vectors, lane, *called)
-    schedule.reverse_compute_at(finish, tiles[-1], preserve_unit_loops=True)
+    with_tiles = _finished_in_tiles(schedule, block, finish, tiles[-1])
+    if with_tiles:
+        schedule.reverse_compute_at(finish, tiles[-1], preserve_unit_loops=True)
+    else:
+        on_its_own(schedule, finish)
     parallel = schedule.fuse(*threads)
     schedule.parallel(parallel)
     around = len(tiles) + 1
-    vectorised(schedule, finish, lanes, around)
+    if with_tiles:
+        vectorised(schedule, finish, lanes, around)
     for loop in (unrolled, height, vectors):
         schedule.unroll(loop)
     if intrinsic is None:
@@ -157,3 +163,14 @@ def scheduled(
         vectorised(schedule, first, lanes, around)
         schedule.tensorize(lane, intrinsic.trace_name)
     return schedule
+
+
+def _finished_in_tiles(schedule: Any, block: Any, finish: Any, tile: Any) -> bool:
+    """Whether the results that a tile finishes are those of its own sums. Of results whose rows
+    are every second one, or of parts of a row, TVM takes all that lie between them too: other
+    threads' sums, which may not be there yet."""
+    tried = schedule.copy()
+    tried.reverse_compute_at(finish, tile, preserve_unit_loops=True)
+    finished = [int(tried.get(loop).extent) for loop in tried.get_loops(finish)]
+    sums = [int(v.dom.extent) for v in tried.get(block).iter_vars if int(v.iter_type) == SPATIAL]
+    return math.prod(finished) <= math.prod(sums)
