@@ -125,6 +125,7 @@ def traces_of(space, count, seed=0):
         depthwise(9, 2, 5, 2),
         depthwise(8, 1, 3, 0),
         transposed(),
+        transposed(7),
     ],
     ids=[
         "rows",
@@ -139,6 +140,7 @@ def traces_of(space, count, seed=0):
         "depthwise stride",
         "depthwise without border",
         "transposed",
+        "transposed with a last tile",
     ],
 )
 def test_the_sums_are_those_of_the_task(outputs, tmp_path):

@@ -171,6 +171,8 @@ def _finished_in_tiles(schedule: Any, block: Any, finish: Any, tile: Any) -> boo
     threads' sums, which may not be there yet."""
     tried = schedule.copy()
     tried.reverse_compute_at(finish, tile, preserve_unit_loops=True)
-    finished = [int(tried.get(loop).extent) for loop in tried.get_loops(finish)]
+    finished = [tried.get(loop).extent for loop in tried.get_loops(finish)]
+    if not all(isinstance(extent, tvm.tirx.IntImm) for extent in finished):
+        return False  # as many as lie between, by the tile
     sums = [int(v.dom.extent) for v in tried.get(block).iter_vars if int(v.iter_type) == SPATIAL]
-    return math.prod(finished) <= math.prod(sums)
+    return math.prod(map(int, finished)) <= math.prod(sums)
