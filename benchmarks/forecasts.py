@@ -96,6 +96,10 @@ class Bench:
 
     @classmethod
     def of(cls, recorded: Sequence[RecordedSearch], moments: Sequence[float] = MOMENTS) -> Bench:
+        # A search that never had a program of each task could not be forecast.
+        recorded = [
+            each for each in recorded if _measured(each, round(moments[-1] * len(each.order)))
+        ]
         networks = sorted({s.network for s in recorded})
         pairs = [
             pair
@@ -146,13 +150,19 @@ class Bench:
         return np.array([getattr(pair, name) for pair in self.pairs])
 
 
+def _measured(search: RecordedSearch, trials: int) -> list[RunningTask]:
+    """All tasks after so many trials; none where one has no program yet."""
+    tasks = [task for task in search.running(trials) if task is not None]
+    return tasks if len(tasks) == len(search.tasks) else []
+
+
 def _pairs(
     number: int, search: RecordedSearch, moment: float, networks: Sequence[str]
 ) -> list[Pair]:
     whole = len(search.order)
     trials = round(moment * whole)
-    tasks = [task for task in search.running(trials) if task is not None]
-    if len(tasks) < len(search.tasks):
+    tasks = _measured(search, trials)
+    if not tasks:
         return []
     now_s, before_s = search.latency_s(trials), search.latency_s(trials // 2)
     doubled = math.log(before_s / now_s) / math.log(2) if math.isfinite(before_s) else 0.0
@@ -370,9 +380,9 @@ def main(options: argparse.Namespace) -> int:
     if not recorded:
         raise common.Skip("no logs of searches in the recorded measurements")
     bench = Bench.of(recorded, moments)
-    print(f"{len(recorded)} searches of {len(bench.networks)} networks, "
-          f"{sum(len(s.order) for s in recorded)} trials")  # fmt: skip
-    figures: dict[str, Any] = {"searches": [described(s) for s in recorded]}
+    print(f"{len(bench.searches)} searches of {len(bench.networks)} networks, "
+          f"{sum(len(s.order) for s in bench.searches)} trials")  # fmt: skip
+    figures: dict[str, Any] = {"searches": [described(s) for s in bench.searches]}
     table = []
     every = {name: intervals(bench, points) for name, points in METHODS.items()}
     every[AS_IS] = intervals(bench, no_gain, bounds=False)

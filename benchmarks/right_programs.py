@@ -50,9 +50,10 @@ def programs_of(network: str, count: int) -> Iterator[dict[str, Any]]:
     """A row for each program: its task, its family, what is wrong with it."""
     from tunefleet.compiler.code.build import build_checked, build_default
     from tunefleet.compiler.toolchain.host import native_target
+    from tunefleet.core.importing import DEFAULT_IMPORT
     from tunefleet.core.trial import Built
     from tunefleet.devices.cpu import LocalCpu
-    from tunefleet.stages.importing import DEFAULT_IMPORT, tasks_of
+    from tunefleet.stages.importing import tasks_of
 
     target = native_target()
     device = LocalCpu(target.threads)
