@@ -11,13 +11,12 @@ searches of other networks alone: a network is left out with all its searches, o
 
 Beside it are others that have bounds by the same pairs of forecast and truth: no further gain, the
 mean curve of all networks by the part of the trials, the slope of the last doubling of trials; and
-no further gain as it stands, without bounds. The searches are tunefleet's own in datasets/
-(`own_searches.py`) or those of `--searches FILE`; with `--logs` the recorded logs of other tools
-(`recorded_searches.py`), with `--home DIR` those of a home. `--ship FILE` writes what was learned
-of them as the package has it.
+no further gain as it stands, without bounds. With `--searches FILE` the searches of tunefleet
+itself in that file (`own_searches.py`) take their place, or with `--home DIR` those of a home;
+`--ship FILE` writes what was learned of them as the package has it.
 
-    .venv/bin/python benchmarks/forecasts.py [--logs] [--quick] [--json FILE]
-    .venv/bin/python benchmarks/forecasts.py --searches FILE [--ship FILE]
+    .venv/bin/python benchmarks/forecasts.py [--quick] [--json FILE]
+    .venv/bin/python benchmarks/forecasts.py --searches datasets/searches-epyc.jsonl.gz
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ from tunefleet.learning.forecasting import (
 from tunefleet.learning.forecasting import Pair as Known
 from tunefleet.learning.task_gains import MOMENTS, REACHES, TaskGains, task_signs
 
-SEARCHES = Path(__file__).resolve().parents[1] / "datasets" / "searches-epyc.jsonl.gz"
 THIRD = MOMENTS[2]
 #: Of the searches of a home, whose tasks are all measured late.
 LATER = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -365,13 +363,13 @@ def _times(
 
 def main(options: argparse.Namespace) -> int:
     started = time.time()
-    if options.home is not None:
+    if options.searches is not None:
+        recorded = own_searches.load(options.searches)
+    elif options.home is not None:
         recorded = searches_of(options.home)
-    elif options.logs:
+    else:
         common.need_data()
         recorded = searches()
-    else:
-        recorded = own_searches.load(options.searches)
     moments = MOMENTS if options.home is None else LATER
     if options.ship is not None:
         return ship(options.ship, Bench.of(recorded, moments))
@@ -438,7 +436,7 @@ def ship(path: Path, bench: Bench) -> int:
 
 
 def thinned(gains: TaskGains) -> TaskGains:
-    """Some of the rows, drawn: with a third of them forecasts are as good."""
+    """Some of the rows, drawn: the file is part of the package."""
     rows = np.random.default_rng(0).permutation(len(gains))[:_SHIPPED]
     return replace(
         gains, signs=gains.signs[rows], ratio=gains.ratio[rows], weight=gains.weight[rows]
@@ -499,9 +497,10 @@ def checks(bench: Bench, figures: dict[str, Any], lines: Sequence[dict[str, Any]
 
 def parser() -> argparse.ArgumentParser:
     made = common.parser(__doc__ or "")
-    made.add_argument("--home", type=Path, help="the searches of this home instead")
-    made.add_argument("--searches", type=Path, default=SEARCHES, help="searches of tunefleet")
-    made.add_argument("--logs", action="store_true", help="recorded logs of other tools instead")
+    made.add_argument(
+        "--home", type=Path, help="the searches of this home instead of recorded ones"
+    )
+    made.add_argument("--searches", type=Path, help="those of this file instead")
     made.add_argument("--ship", type=Path, help="write what the package ships to this file")
     return made
 

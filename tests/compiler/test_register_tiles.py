@@ -92,11 +92,11 @@ def depthwise(size, stride, window, padding):
     return [a, b, topi.nn.relu(te.compute((1, out, out, 32), pixel, name="depthwise"))]
 
 
-def transposed(size=4, channels=8, outputs=32, padding=1):
-    """A transposed convolution of stride 2 by the phases of its result, and what follows it."""
+def transposed(size=4, channels=8, outputs=32, stride=2, padding=1):
+    """A transposed convolution by the phases of its result, and what follows it."""
     data = te.placeholder((1, size, size, channels), name="A")
-    phases = te.placeholder((2, 2, 2, 2, channels, outputs), name="B")
-    sums = _by_phase(data, phases, (2 * size, 2 * size), [padding, padding])
+    phases = te.placeholder((stride, stride, 2, 2, channels, outputs), name="B")
+    sums = _by_phase(data, phases, (stride * size, stride * size), [padding, padding])
     return [data, phases, topi.nn.relu(sums)]
 
 
@@ -160,9 +160,9 @@ def test_the_sums_are_those_of_the_task(outputs, tmp_path):
         np.testing.assert_allclose(found, tensors[-1].numpy(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("padding", [0, 1])
-def test_every_program_of_a_transposed_convolution_is_right(padding, tmp_path):
-    outputs = transposed(padding=padding)
+@pytest.mark.parametrize(("stride", "padding"), [(2, 0), (2, 1), (2, 3), (3, 1), (3, 2)])
+def test_every_program_of_a_transposed_convolution_is_right(stride, padding, tmp_path):
+    outputs = transposed(stride=stride, padding=padding)
     program, target = saved_program(outputs), native_target(2)
     random = np.random.default_rng(0)
     shapes = [[int(n) for n in tensor.shape] for tensor in outputs]
