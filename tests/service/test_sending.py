@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import shutil
+import socket
+import ssl
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +19,7 @@ from tunefleet.service.problems import Refused
 from tunefleet.service.sending import Sent, check_url, public_address, send, signature
 
 from .conftest import Receiver
+from .test_proxies import certificate
 
 
 def test_a_signature_is_that_of_standard_webhooks() -> None:
@@ -147,11 +153,40 @@ def test_the_host_is_named_and_no_redirect_followed(receiver: Receiver) -> None:
 
 
 def test_a_receiver_that_does_not_respond_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
     monkeypatch.setattr(sending, "_TIMEOUT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         began = time.monotonic()
         sent = asyncio.run(send(url, {}, b"", private=True))
     assert (sent.status, time.monotonic() - began < 5) == (None, True)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_authorities_are_trusted_by_the_environment_and_proxies_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "tunefleet.pem", tmp_path / "tunefleet.key")
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=acknowledge, args=(listening, context), daemon=True).start()
+        url = f"https://localhost:{listening.getsockname()[1]}/"
+        monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+        untrusted = asyncio.run(send(url, {}, b"{}", private=True))
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "tunefleet.pem"))
+        trusted = asyncio.run(send(url, {}, b"{}", private=True))
+    expected = "the service does not trust this certificate: self-signed certificate"
+    assert (Sent(None, expected), Sent(204)) == (untrusted, trusted)
+
+
+def acknowledge(listening: socket.socket, context: ssl.SSLContext) -> None:
+    """Refuse or answer two connections."""
+    for _ in range(2):
+        connection = listening.accept()[0]
+        try:
+            with context.wrap_socket(connection, server_side=True) as receiving:
+                receiving.recv(65536)
+                receiving.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+        except ssl.SSLError:
+            connection.close()

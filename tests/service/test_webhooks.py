@@ -209,6 +209,37 @@ def test_a_ping_says_what_came_of_it(world: World, receiver: Receiver) -> None:
     assert state(world) == DeliveryState()
 
 
+def test_an_acknowledged_ping_sends_what_waits_for_its_retry(
+    world: World, receiver: Receiver
+) -> None:
+    ann = world.user("ann")
+    hook(world, receiver, failures=3, next_at=time.time() + 7200)
+    ended(world, job(world, ann))
+    world.client.app.state.deliveries._private = True  # type: ignore[attr-defined]
+    receiver.status = 500
+    world.client.post(f"/v1/webhooks/{'a' * 16}/test", headers=ann)
+    deliver(world)
+    assert [json.loads(body)["type"] for _, _, body in receiver.came] == ["ping"]
+    receiver.status = 200
+    world.client.post(f"/v1/webhooks/{'a' * 16}/test", headers=ann)
+    deliver(world)
+    types = [json.loads(body)["type"] for _, _, body in receiver.came]
+    assert sorted(["ping", "ping", "job.started", "job.failed"]) == sorted(types)
+
+
+def test_a_job_starts_once_though_its_server_was_killed_before_its_first_stage(
+    world: World, receiver: Receiver
+) -> None:
+    hook(world, receiver)
+    mine = job(world, world.user("ann"))
+    opened = JobOpened(mine, False, world.store.jobs.get(mine).spec.budget, 0.0)
+    world.store.events.append(mine, time.time(), [opened])
+    ended(world, mine)
+    deliver(world)
+    types = [json.loads(body)["type"] for _, _, body in receiver.came]
+    assert types == ["job.started", "job.failed"]
+
+
 def signed_by(secret: str, headers: dict[str, str], body: bytes) -> bool:
     """As docs/guide/service.md has it for receivers."""
     at = headers["webhook-timestamp"]

@@ -31,12 +31,20 @@ def list_webhooks(
     """List one's webhooks, each with the result of its last delivery."""
     with client_of(server) as client:
         found = client.webhooks()
-    rows = [
-        (w["id"], w["url"], ", ".join(w["events"]) or "all", w["disabled"] or w["last"])
-        for w in found
-    ]
+    rows = [(w["id"], w["url"], ", ".join(w["events"]) or "all", _last(w)) for w in found]
     headings = ("id", "url", "events", "last")
     output.tell(json, {"webhooks": found}, lambda: table(headings, rows))
+
+
+def _last(webhook: dict[str, Any]) -> str:
+    if webhook["disabled"]:
+        return f"disabled: {webhook['disabled']}"
+    retry = f"; retry at {_moment(webhook['next_at'])}" if webhook["next_at"] else ""
+    return f"{webhook['last']}{retry}"
+
+
+def _moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 
 @webhooks.command("add")
@@ -88,7 +96,7 @@ def list_deliveries(
         found = client.deliveries(webhook, limit)
     rows = [
         (
-            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(d["last_at"])),
+            _moment(d["last_at"]),
             d["event"],
             d["job"][:8],
             _result(d),

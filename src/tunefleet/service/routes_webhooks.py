@@ -100,12 +100,23 @@ def remove_webhook(webhook_id: _Id, request: Request, caller: ByUser) -> None:
 
 @router.post("/{webhook_id}/test")
 async def ping_webhook(webhook_id: _Id, request: Request, caller: ByUser) -> WebhookTest:
-    """Send a `ping` now and return its result, which is not counted as a delivery."""
+    """Send a `ping` now and return its result, which is not counted as a delivery. If it is
+    acknowledged, a delivery that waits for its retry is sent now."""
     webhook = await asyncio.to_thread(_own, request, caller, webhook_id)
     now = time.time()
     message = Message.of(f"msg_{uuid.uuid4().hex}", "ping", now, {"webhook": webhook_id})
     sent = await request.app.state.deliveries.post(webhook, message)
+    if sent.is_done:
+        await asyncio.to_thread(_retry_now, request, caller, webhook_id)
     return WebhookTest(delivered=sent.is_done, status=sent.status, detail=str(sent))
+
+
+def _retry_now(request: Request, caller: ByUser, webhook_id: str) -> None:
+    """Make a delivery due that waits for its retry."""
+    webhooks = request.app.state.store.webhooks
+    webhook = webhooks.get(caller.user.name, webhook_id)
+    if webhook and webhook.state.failures and not webhook.state.disabled:
+        webhooks.advance(webhook_id, replace(webhook.state, next_at=time.time()))
 
 
 @router.post("/{webhook_id}/rotate")

@@ -68,14 +68,16 @@ def signature(secret: str, message_id: str, at: int, body: bytes) -> str:
 
 def check_url(url: str, *, private: bool) -> SplitResult:
     """The parts of a URL that may receive messages. Raises Refused."""
-    reason = ""
+    reason, cure = "", "such as https://example.org/hook"
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise Refused(422, "this is no URL", cure="such as https://example.org/hook") from None
+        raise Refused(422, "this is no URL", cure=cure) from None
     if parts.scheme not in (("https", "http") if private else ("https",)):
         reason = "its scheme is not https"
+        if parts.scheme == "http":
+            cure = "use https, or ask the operator: serve --private-webhooks"
     elif not parts.hostname or not url.isascii() or not url.isprintable() or " " in url:
         reason = "it names no host"
     elif parts.username is not None or parts.password is not None or parts.fragment:
@@ -83,7 +85,7 @@ def check_url(url: str, *, private: bool) -> SplitResult:
     elif port == 0 or len(url) > _LONGEST_URL:
         reason = "its port or its length cannot be"
     if reason:
-        raise Refused(422, f"{reason}: {url[:80]!a}", cure="such as https://example.org/hook")
+        raise Refused(422, f"{reason}: {url[:80]!a}", cure=cure)
     return parts
 
 
@@ -140,7 +142,16 @@ async def send(url: str, headers: dict[str, str], body: bytes, *, private: bool)
     except TimeoutError:
         return Sent(None, f"no answer in {_TIMEOUT_S:.0f} s")
     except (httpx.HTTPError, OSError) as error:
-        return Sent(None, f"{type(error).__name__}: {error}"[:200])
+        return Sent(None, _reason(error)[:200])
+
+
+def _reason(error: Exception) -> str:
+    """Why there was no response."""
+    text = str(error) or "the connection was closed"
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        cause = text.partition("verify failed: ")[2].partition(" (_ssl")[0]
+        return f"the service does not trust this certificate: {cause}"
+    return f"{type(error).__name__}: {text}"
 
 
 async def _posted(parts: SplitResult, address: str, headers: dict[str, str], body: bytes) -> Sent:
@@ -149,8 +160,12 @@ async def _posted(parts: SplitResult, address: str, headers: dict[str, str], bod
     pinned = parts._replace(netloc=f"{place}:{port}").geturl()
     # A new connection: a kept one may have been verified for another name at that address.
     limits = httpx.Limits(max_keepalive_connections=0)
+    # From the environment come only trusted authorities (SSL_CERT_FILE), since a proxy would
+    # connect to other addresses.
     async with (
-        httpx.AsyncClient(trust_env=False, limits=limits, timeout=_TIMEOUT_S) as client,
+        httpx.AsyncClient(
+            verify=httpx.create_ssl_context(), trust_env=False, limits=limits, timeout=_TIMEOUT_S
+        ) as client,
         client.stream(
             "POST",
             pinned,

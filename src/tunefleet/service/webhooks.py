@@ -176,7 +176,8 @@ class Deliveries:
         if job.spec.tenant != webhook.tenant:
             return None
         if isinstance(kept.event, JobOpened):
-            kind = "job.started" if not kept.event.resumed else ""
+            first = self._store.events.page(0, [job.job_id], 1, [JobOpened])
+            kind = "job.started" if [kept.seq] == [each.seq for each in first] else ""
         else:
             kind = "job.interrupted" if job.state is JobState.RUNNING else f"job.{job.state}"
         if not kind or (webhook.events and kind not in webhook.events):
