@@ -1,4 +1,4 @@
-"""End-to-end latency: tuned network beside untuned TVM, PyTorch eager and compile, ONNX Runtime.
+"""End-to-end latency: tuned network beside PyTorch eager and compile, ONNX Runtime.
 
 Each network is tuned from nothing in a fresh home for at most `--minutes` (a home kept with
 `--home` is tuned once), then all sides are
@@ -83,7 +83,6 @@ def _onnxruntime(spec: str, threads: int, extra: str) -> Callable[[], Any]:
 
 _SIDES: dict[str, Callable[[str, int, str], Callable[[], Any]]] = {
     "tunefleet": _module,
-    "untuned": _module,
     "eager": lambda spec, threads, extra: _torch(spec, threads, compiled=False),
     "compile": lambda spec, threads, extra: _torch(spec, threads, compiled=True),
     "onnxruntime": _onnxruntime,
@@ -112,7 +111,7 @@ def _only(output: Path) -> dict[str, Any]:
 def measure(spec: str, result: dict[str, Any], rounds: int) -> dict[str, list[float]]:
     """Seconds of each side, by round; the sides take turns and none runs beside another."""
     artifact = Path(result["artifact"])
-    extras = {"tunefleet": str(artifact / "module.so"), "untuned": str(artifact / "untuned.so")}
+    extras = {"tunefleet": str(artifact / "module.so")}
     commands = {
         side: [sys.executable, __file__, "--side", side, spec, str(result["threads"]),
                extras.get(side, "")]

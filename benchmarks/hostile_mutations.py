@@ -117,7 +117,7 @@ def formats(world: World) -> list[Format]:
     artifact = {
         str(path.relative_to(world.artifact)): path.read_bytes()
         for path in world.artifact.rglob("*")
-        if path.is_file() and not path.name.startswith("untuned")
+        if path.is_file()
     }
     artifact[image] = (world.folder / image).read_bytes()
     run = ("run", ".", "--input", image)

@@ -147,7 +147,6 @@ class MockRunner:
                 references=(),
                 segments=(),
                 module="",
-                untuned=False,
                 examples="",
             )
         results: dict[StepKind, StepResult] = {

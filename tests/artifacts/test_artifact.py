@@ -28,7 +28,7 @@ found = room.read_artifact(Path(source))
 if how != "whole":
     room._to_json = {"kill": kill, "stop": stop}[how]
 room.write_artifact(
-    replace(found, path=Path(place)), module=found.module, untuned=None, records=[], report=""
+    replace(found, path=Path(place)), module=found.module, records=[], report=""
 )
 """
 

@@ -59,7 +59,7 @@ def test_a_change_after_the_signature_is_seen(copied: Path, tmp_path: Path) -> N
         tunefleet.load(copied, signed_by=public)
 
 
-@pytest.mark.parametrize("name", ["report.html", "README.md", "records.jsonl", "untuned.so"])
+@pytest.mark.parametrize("name", ["report.html", "README.md", "records.jsonl", "module.so"])
 @pytest.mark.parametrize("change", ["changed", "removed"])
 def test_a_change_of_any_file_is_seen(
     copied: Path, tmp_path: Path, name: str, change: str, capsys: pytest.CaptureFixture[str]

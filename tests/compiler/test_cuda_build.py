@@ -99,18 +99,6 @@ def test_a_network_is_compiled_for_another_device(text: str, tmp_path: Path) -> 
         assert machine_field(str(tmp_path / "net.so")) == AARCH64
 
 
-def test_a_gpu_gets_no_module_that_runs_on_its_host(tmp_path: Path) -> None:
-    """As TVM alone makes it, nothing of a network is bound to threads."""
-    from tunefleet.compiler.toolchain.host import parse_target
-    from tunefleet.stages.importing import PLAIN, UNTUNED, import_network, prepare_network
-
-    need_nvcc()
-    target = parse_target("cuda/sm_80")
-    assert not prepare_network(import_network("zoo:tiny_cnn", target), target, tmp_path)
-    assert (tmp_path / PLAIN).is_file()
-    assert not (tmp_path / UNTUNED).exists()
-
-
 @pytest.mark.parametrize(("dtype", "name"), [("float32", "fmaf"), ("float64", "fma")])
 def test_a_product_and_sum_that_are_rounded_once_have_a_name_in_cuda(dtype: str, name: str) -> None:
     """As 8-bit networks round."""

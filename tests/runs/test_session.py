@@ -85,9 +85,9 @@ def test_every_step_is_timed(tuned: Session) -> None:
     assert {*steps, "select", "build", "profile", "update"} <= set(result.wall)
 
 
-def test_the_gain_is_told_over_what_the_user_has_and_over_untuned_tvm(tuned: Session) -> None:
+def test_the_gain_is_that_over_what_the_user_has(tuned: Session) -> None:
     result = tuned.result()
-    assert [b.name for b in result.baselines] == ["PyTorch", "untuned TVM"]
+    assert [b.name for b in result.baselines] == ["PyTorch"]
     source = result.baselines[0]
     assert result.speedup == source.speedup
     if result.tuned_ms and source.speedup:  # nothing else runs
@@ -166,9 +166,8 @@ def test_the_artifact_computes_what_the_source_computes(tuned: Session, home: Pa
 def test_the_artifact_is_complete(tuned: Session) -> None:
     path = artifact_of(tuned)
     names = {p.name for p in path.iterdir()}
-    modules = {"module.so", "module.safetensors", "untuned.so", "untuned.safetensors"}
     pages = {"report.html", "timeline.html", "README.md"}
-    assert names == modules | pages | {"artifact.json", "records.jsonl"}
+    assert names == pages | {"module.so", "module.safetensors", "artifact.json", "records.jsonl"}
     records = [json.loads(line) for line in (path / "records.jsonl").read_text().splitlines()]
     assert all(r["checks"]["verified"] for r in records)
     assert "tiny_cnn" in (path / "report.html").read_text()
@@ -215,7 +214,7 @@ def test_the_python_of_the_report_runs_as_it_is(tuned: Session, tmp_path: Path) 
 def test_the_artifact_can_be_measured_again(tuned: Session, tmp_path: Path) -> None:
     value = evaluate_artifact(copy_of(tuned, tmp_path), tmp_path, rounds=2)
     assert value.tuned_ms is not None
-    assert [b.kind for b in value.baselines] == ["source", "untuned"]
+    assert [b.kind for b in value.baselines] == ["source"]
     assert value.kernels
 
 
@@ -291,7 +290,7 @@ def test_a_loaded_session_evaluates_and_runs_in_one_chain(tuned: Session, tmp_pa
         found = loaded.result()
         assert loaded.evaluate(rounds=2).run(*inputs).shape == (1, 10)
         again = loaded.result()
-    assert [b.kind for b in again.baselines] == ["source", "untuned"]
+    assert [b.kind for b in again.baselines] == ["source"]
     assert again.tuned_ms not in (None, found.tuned_ms)
     assert (again.network, again.job, again.steps) == (found.network, found.job, found.steps)
     assert not [event for event in events if isinstance(event, Note) and event.warning]
@@ -526,7 +525,7 @@ def test_one_artifact_takes_several_shapes_and_keeps_what_cannot_be_compiled(
     kept.write_bytes(b"another network")
     changed = loaded.evaluate(rounds=2).result()
     assert "has changed" in changed.warnings[-1]
-    assert [b.kind for b in changed.baselines] == ["untuned"]
+    assert changed.baselines == ()
     with pytest.raises(InputError, match="give one of"):
         loaded.run(np.ones((1, 3, 8, 9), "float32"))
 

@@ -45,7 +45,6 @@ RESULTS: dict[StepKind, StepResult] = {
         ({"kind": "onnx", "inputs": [["x", [1], "float32"]]},),
         (SegmentInfo(("Cast c",), "text", "ONNX Runtime"),),
         "folder",
-        True,
         "file.npz",
         copies=SegmentCopies(1, 4, 2, None),
     ),

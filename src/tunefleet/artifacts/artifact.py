@@ -3,8 +3,6 @@
 module.so       code and byte code of what is delivered, a function for each shape it takes
 module.safetensors  its weights
 segments/       what stays in the source framework, if anything does
-untuned.so      the same network as TVM alone compiles it, for comparison, unless that would take
-                seconds to run; with its weights
 artifact.json   schema, network, target, device, toolchain, instructions, result, and the SHA-256 of
                 every other file
 records.jsonl   the records used, one per tuned task
@@ -75,16 +73,11 @@ class Artifact:
     def report(self) -> Path:
         return self.path / REPORT
 
-    @property
-    def untuned(self) -> Path:
-        return self.path / "untuned.so"
-
 
 def write_artifact(
     artifact: Artifact,
     *,
     module: Path,
-    untuned: Path | None,
     records: list[dict[str, Any]],
     report: str,
 ) -> Artifact:
@@ -100,7 +93,7 @@ def write_artifact(
     with folder:
         draft = Path(folder.name, artifact.path.name)
         try:
-            published = _write(artifact, draft, module, untuned, records, report)
+            published = _write(artifact, draft, module, records, report)
             if artifact.path.exists():
                 shutil.rmtree(artifact.path)
             draft.rename(artifact.path)
@@ -116,15 +109,12 @@ def _write(
     artifact: Artifact,
     draft: Path,
     module: Path,
-    untuned: Path | None,
     records: list[dict[str, Any]],
     report: str,
 ) -> Artifact:
     """Write all files of an artifact to `draft`."""
     draft.mkdir()
     _copy_module(module, draft / "module.so")
-    if untuned is not None:
-        _copy_module(untuned, draft / "untuned.so")
     segments = module.parent / FOLDER
     if segments.is_dir():
         shutil.copytree(segments, draft / FOLDER)

@@ -119,12 +119,12 @@ class SegmentInfo:
 class Imported:
     """A network as its import left it.
 
-    `module` names the folder with its plain module, the untuned one where running that can be
-    waited for, and what compiling reads again; `examples` the file of the example inputs of each
-    signature. `references` say how its source framework is opened at each. `float_type` is the
-    coarsest type that it computes in. `quantised`: it multiplies 8-bit integers. `copies` are those
-    for its segments at the first signature, None on a processor. `lost` is how far its source is
-    from the network in float32 that tunefleet quantised.
+    `module` names the folder with its plain module and what compiling reads again; `examples` the
+    file of the example inputs of each signature. `references` say how its source framework is
+    opened at each. `float_type` is the coarsest type that it computes in. `quantised`: it
+    multiplies 8-bit integers. `copies` are those for its segments at the first signature, None on
+    a processor. `lost` is how far its source is from the network in float32 that tunefleet
+    quantised.
     """
 
     info: NetworkInfo
@@ -135,7 +135,6 @@ class Imported:
     references: tuple[dict[str, Any], ...]
     segments: tuple[SegmentInfo, ...]
     module: str
-    untuned: bool
     examples: str
     quantised: bool = False
     copies: SegmentCopies | None = None

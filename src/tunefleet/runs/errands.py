@@ -112,7 +112,7 @@ def evaluate_artifact(
     tell: Callable[[str], None] = _unheard,
 ) -> Evaluation:
     """Measure a saved artifact on this machine again, at each of its shapes, beside its source
-    framework, if what it was imported from is still there, and untuned TVM.
+    framework, if what it was imported from is still there.
 
     A figure that its result lacks, since the measurement was disturbed, is filled in: in the
     artifact, unless it is signed, and in its job in the store of `home`. `tell` is told while a

@@ -36,8 +36,6 @@ def measured_again(
 
     check_runs_here(artifact)
     check_files(artifact, artifact.module)
-    if artifact.untuned.is_file():
-        check_files(artifact, artifact.untuned)
     spec, threads = here_for(artifact.target), artifact.target.threads
     measured = (artifact, _network_of(artifact, home), rounds)
     with device_alone(artifact, home, "evaluation", tell):
@@ -93,16 +91,17 @@ def fill_in(
     evaluation: Evaluation, artifact: Artifact, device: DeviceIdentity, home: Path
 ) -> Evaluation:
     """Write the figures where they are missing: to an artifact that is not signed, and to its job
-    in the store of a home. Nothing is written that was measured on another `device`, without a
-    baseline that was measured before, or disturbed."""
+    in the store of a home. Nothing is written that was measured on another `device`, without the
+    source framework where that was measured before, or disturbed."""
     from tunefleet.report.result import read_result
+    from tunefleet.stages.measure import SOURCE
 
     shapes = evaluation.shapes or (evaluation,)
     written = read_result(artifact.result, str(artifact.manifest))
-    kinds = {each.kind for each in written.baselines}
+    sources = [any(b.kind == SOURCE for b in of.baselines) for of in (written, evaluation)]
     if (
         not all(shape.is_complete for shape in shapes)
-        or not kinds <= {each.kind for each in evaluation.baselines}
+        or sources == [True, False]
         or artifact.device.exact != replace(device, key=artifact.device.key).exact
     ):
         return evaluation
@@ -189,7 +188,7 @@ def _measured(
     from tunefleet.core.step import Comparison
     from tunefleet.core.undisturbed import MOST_MOVED
     from tunefleet.hardware.processor import cpu_info
-    from tunefleet.stages.measure import ON_CPU, SOURCE, TUNED, UNTUNED, figures_of
+    from tunefleet.stages.measure import ON_CPU, SOURCE, TUNED, figures_of
     from tunefleet.stages.profile import drift_since
     from tunefleet.stages.work import (
         framework_on_gpu,
@@ -203,8 +202,6 @@ def _measured(
     contenders: dict[str, str | Mapping[str, Any]] = {}
     if source is not None:
         contenders[SOURCE] = source
-    if artifact.untuned.is_file():
-        contenders[UNTUNED] = str(artifact.untuned)
     contenders[TUNED] = str(artifact.module)
     with scratch_folder("reference") as folder:
         reference = partial(measure_reference, artifact.target, folder)

@@ -241,8 +241,8 @@ class Session:
         return self
 
     def evaluate(self, rounds: int | None = None) -> Self:
-        """Measure the source framework, untuned TVM where that can be waited for, and what is
-        delivered end to end, in turn; adds to a saved artifact's report.
+        """Measure a baseline and what is delivered end to end, in turn; adds to a saved artifact's
+        report. The baseline is the source framework, on another machine the plain schedules.
 
         `rounds` is how many times each is measured, 12 unless `settings` say otherwise. Raises
         StepOrderError before `build`, InputError for a wrong number. After `load`, what is missing

@@ -51,16 +51,13 @@ from tunefleet.workers.space import check_space
 if TYPE_CHECKING:
     from tunefleet.compiler.graph.weights import Lifted
 
-#: A network with more work than this is not run as TVM alone compiles it: at half a GFLOP/s one
-#: inference would take longer than a few seconds, and tells a user nothing.
-MOST_UNTUNED_FLOPS = 2e9
-#: Modules that lie in the objects at once, each with its weights: plain, untuned, tuned.
-_MODULES = 3
+#: Modules that lie in the objects at once, each with its weights: plain and tuned.
+_MODULES = 2
 
 #: What an import leaves in its folder: the folder of modules, with the program that is compiled
-#: again and the plain and untuned modules, and the example inputs of each signature.
+#: again and the plain module, and the example inputs of each signature.
 MODULE, EXAMPLES = "module", "examples.npz"
-PROGRAM, PLAIN, UNTUNED = "program.json", "plain.so", "untuned.so"
+PROGRAM, PLAIN = "program.json", "plain.so"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,28 +198,18 @@ class _Outcome:
     framework: str
     references: tuple[dict[str, Any], ...]
     segments: tuple[SegmentInfo, ...]
-    untuned: bool
     remarks: tuple[Remark, ...]
     quantised: bool
     copies: SegmentCopies | None
     lost: float
 
 
-def prepare_network(tasked: TaskedNetwork, target: Target, folder: Path) -> bool:
-    """Compile a network's plain module into `folder`, and the untuned one if it can be run, which
-    is what it returns; the program stays there.
-
-    For a GPU there is no untuned one: TVM alone binds nothing to threads, and what it writes for
-    the host would reach into the GPU's memory.
-    """
+def prepare_network(tasked: TaskedNetwork, target: Target, folder: Path) -> None:
+    """Compile a network's plain module into `folder`; the program stays there."""
     from tunefleet.compiler.graph.weights import save_program
 
     lifted = compile_to(folder / PLAIN, tasked.module, target, {})
     save_program(tasked.module, lifted, folder / PROGRAM)
-    if tasked.flops > MOST_UNTUNED_FLOPS or isinstance(target, CudaTarget):
-        return False
-    compile_to(folder / UNTUNED, tasked.module, target, {}, plain=False)
-    return True
 
 
 def tasks_of(spec: str, target: Target, folder: Path, options: ImportOptions) -> TaskedNetwork:
@@ -250,7 +237,7 @@ def import_and_prepare(spec: str, target: Target, folder: Path, options: ImportO
     module = folder / MODULE
     module.mkdir()
     tasked = import_network(spec, target, module, options)
-    untuned = prepare_network(tasked, target, module)
+    prepare_network(tasked, target, module)
     save_arrays(folder / EXAMPLES, [v.example_inputs for v in tasked.variants])
     return _Outcome(
         tasked.info,
@@ -260,7 +247,6 @@ def import_and_prepare(spec: str, target: Target, folder: Path, options: ImportO
         tasked.variants[0].reference.framework,
         tuple(v.reference.describe() for v in tasked.variants),
         tasked.segments,
-        untuned,
         _remarks(tasked, target),
         any(map(multiplies_bytes, tasked.tasks)),
         tasked.copies,
@@ -327,7 +313,6 @@ def run(place: Workplace, request: StepRequest) -> tuple[Imported, tuple[Remark,
         tuple(place.home.relative_reference(each) for each in outcome.references),
         outcome.segments,
         module,
-        outcome.untuned,
         examples,
         outcome.quantised,
         outcome.copies,
@@ -403,7 +388,6 @@ def compile_to(
     target: Target,
     traces: Mapping[str, str],
     *,
-    plain: bool = True,
     inside: bool = False,
     graphs: Path | None = None,
 ) -> Lifted:
@@ -413,7 +397,7 @@ def compile_to(
     from tunefleet.compiler.code.executable import compile_network, save_network, with_graphs
 
     with quiet():
-        network = compile_network(module, target, traces, plain=plain, inside=inside)
+        network = compile_network(module, target, traces, inside=inside)
         save_network(network, path)
         if graphs is not None:
             save_network(with_graphs(network), graphs, weights_of=path)

@@ -1,5 +1,4 @@
-"""End-to-end latencies on the device, in turn: the source framework, untuned TVM, the module that
-is delivered."""
+"""End-to-end latencies on the device, in turn: a baseline and the module that is delivered."""
 
 from __future__ import annotations
 
@@ -42,8 +41,8 @@ class Contender:
 
 
 def run(place: StageContext, request: StepRequest) -> tuple[Measured, tuple[Remark, ...]]:
-    """The measure step: the source framework, untuned TVM where that can be waited for, and what
-    is delivered, at each of the network's shapes; then its kernels one by one."""
+    """The measure step: the source framework, on another machine the plain module, and what is
+    delivered, at each of the network's shapes; then its kernels one by one."""
     delivery = request.delivery
     if delivery is None:
         raise InternalError("nothing is measured without a delivery")
@@ -107,12 +106,10 @@ def _compared(
 ) -> Comparison | None:
     """What is delivered beside the baselines; alone where these cannot be measured, and None
     where nothing can: what was saved stays."""
-    contenders = []
-    if place.is_here:  # elsewhere there is no source framework
-        contenders.append(Contender(SOURCE, prepared.references[variant]))
-    if prepared.untuned is not None:
-        contenders.append(Contender(UNTUNED, prepared.untuned))
-    contenders.append(Contender(TUNED, module))
+    # Elsewhere there is no source framework.
+    here = Contender(SOURCE, prepared.references[variant])
+    baseline = here if place.is_here else Contender(UNTUNED, prepared.plain)
+    contenders = [baseline, Contender(TUNED, module)]
     for chosen in (contenders, contenders[-1:]):
         try:
             return compare(chosen, inputs, place, rounds, variant)
@@ -178,7 +175,7 @@ def kernel_times(path: Path, inputs: Sequence[Any], place: StageContext) -> dict
 def figures_of(comparison: Comparison, framework: str, inputs: Iterable[str]) -> MeasuredShape:
     """The latencies at one of a network's shapes, and the gain over each baseline where the
     measurement supports one. `framework` is the name of the source framework."""
-    names = {SOURCE: framework, UNTUNED: "untuned TVM"}
+    names = {SOURCE: framework, UNTUNED: "untuned"}
     baselines = tuple(
         _baseline(comparison, kind, name)
         for kind, name in names.items()

@@ -14,7 +14,7 @@ from tunefleet.core.home import Home
 from tunefleet.core.network import NetworkInfo
 from tunefleet.core.step import Checked, Imported, Preparation, StepKey, StepKind, StepResult
 from tunefleet.errors import InternalError, JobError
-from tunefleet.stages.importing import PLAIN, PROGRAM, UNTUNED
+from tunefleet.stages.importing import PLAIN, PROGRAM
 from tunefleet.stages.place import LostInputError, StageContext, Workplace
 from tunefleet.workers.memory import gib, machine_memory
 from tunefleet.workers.pool import CallEnd, CallFailure
@@ -57,10 +57,6 @@ class PreparedNetwork:
     @property
     def plain(self) -> Path:
         return self.folder / PLAIN
-
-    @property
-    def untuned(self) -> Path | None:
-        return self.folder / UNTUNED if self.imported.untuned else None
 
     @property
     def program(self) -> Path:

@@ -18,7 +18,7 @@ from tunefleet.errors import InternalError
 from tunefleet.report import render_html
 from tunefleet.stages.delivered import delivered_module
 from tunefleet.stages.place import Delivery, StepRequest, Workplace
-from tunefleet.stages.prepared import prepared_of, result_of
+from tunefleet.stages.prepared import result_of
 from tunefleet.stages.result import build_result, records_used
 
 
@@ -28,15 +28,11 @@ def run(place: Workplace, request: StepRequest) -> tuple[Published, tuple[Remark
     if delivery is None:
         raise InternalError("nothing is published without a delivery")
     result = _published(build_result(place, delivery), place, delivery)
-    artifact, prepared = (
-        artifact_of(place, delivery, result),
-        prepared_of(place, delivery.preparation),
-    )
+    imported = result_of(place, delivery.preparation.id, StepKind.IMPORT, Imported)
     write_artifact(
-        artifact,
+        artifact_of(place, delivery, result),
         module=delivered_module(place, request),
-        untuned=prepared.untuned,
-        records=records_used(place.store, delivery, prepared.imported.tasks),
+        records=records_used(place.store, delivery, imported.tasks),
         report=render_html(result),
     )
     return Published(delivery.run_id), ()

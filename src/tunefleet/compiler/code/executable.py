@@ -72,17 +72,15 @@ def compile_network(
     target: Target,
     traces: Mapping[str, str],
     *,
-    plain: bool = True,
     inside: bool = False,
 ) -> CompiledNetwork:
     """Compile a prepared module; `traces` are by task id, other tasks get the plain schedule.
 
-    The task id includes the target, so a trace is never applied on another one. Without `plain`,
-    other tasks keep TVM's loops. `inside` leaves the weights in the module,
-    but for those that it returns.
+    The task id includes the target, so a trace is never applied on another one. `inside`
+    leaves the weights in the module, but for those that it returns.
     """
     with to_tvm(target), lowering(target):
-        applied = _apply(mod, target, traces, plain=plain)
+        applied = _apply(mod, target, traces)
         folded = tvm.transform.Sequential(
             [
                 relax.transform.SplitLayoutRewritePreproc(),
@@ -121,7 +119,7 @@ def _lowered(mod: Any, target: Target) -> Any:
     return tvm.transform.Sequential(passes)(mod)
 
 
-def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) -> Any:
+def _apply(mod: Any, target: Target, traces: Mapping[str, str]) -> Any:
     """`mod` with the scheduled PrimFunc of each task."""
     called = call_counts(mod)
     programs: dict[str, Any] = {}
@@ -134,11 +132,8 @@ def _apply(mod: Any, target: Target, traces: Mapping[str, str], *, plain: bool) 
         trace = traces.get(task_id_of(function, target))
         if trace is not None:
             module = scheduled(normalized(function), target, trace)
-        elif plain:
-            module = plainly_scheduled(normalized(direct(function)), target)
         else:
-            replaced.update_func(gvar, direct(function))
-            continue
+            module = plainly_scheduled(normalized(direct(function)), target)
         made = module["main"].with_attr("global_symbol", name)
         replaced.update_func(gvar, made.with_attr("tirx.is_scheduled", True))
         programs[name] = function
