@@ -219,7 +219,7 @@ def _decide(
     if default is not None:
         latencies: list[float | None] = [None]
         if len(entries) > 1:  # a single one is measured once it is known to compute the same
-            latencies = _measured(place, job, [e[1] for e in entries], contest.weights, remarks)
+            latencies = _measured(place, job, contest, [e[1] for e in entries], remarks)
         order = sorted(range(len(entries)), key=lambda i: latencies[i] or float("inf"))
         tried = [i for i in order if len(entries) == 1 or latencies[i] is not None]
         ranked = [(entries[i], latencies[i]) for i in tried]
@@ -279,7 +279,7 @@ def _first_right(
         default_s: float | None = check.default_s
         if latency is None or in_reach:
             pair = [packed, default] if in_reach else [packed]
-            both = _measured(place, job, pair, contest.weights, remarks)
+            both = _measured(place, job, contest, pair, remarks)
             latency, default_s = both[0], both[-1] if in_reach else default_s
         checks |= {"latency_s": latency, "default_s": default_s, "verified": True}
         if latency is None or (default_s is not None and default_s <= latency):
@@ -289,12 +289,15 @@ def _first_right(
 
 
 def _measured(
-    place: StageContext, job: Job, built: list[Built], weights: TaskWeights, remarks: list[Remark]
+    place: StageContext, job: Job, contest: _Contest, built: list[Built], remarks: list[Remark]
 ) -> list[float | None]:
-    """Latencies of programs measured long and in turn; None for one that failed."""
+    """Latencies of programs measured in turn, long where several finalists are close; None for one
+    that failed."""
     if not built:
         return []
-    settings = job.spec.settings.measure
+    settings, weights = job.spec.settings.measure, contest.weights
+    if len(contest.entries) == 1:
+        settings = replace(settings, final_repeats=min(settings.repeats, settings.final_repeats))
     outcome = place.measuring(settings).call(
         work.profile_interleaved,
         built,
