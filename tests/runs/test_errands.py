@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -82,6 +83,8 @@ def test_an_evaluation_ends_at_once_where_its_user_wants_it(home: Path, by: str)
         _, err = follower.communicate(timeout=60)
         psutil.wait_procs([errand, *workers], timeout=20)
         assert not [process for process in (errand, *workers) if process.is_running()]
+        own = f"tunefleet-*-{errand.pid}-*"
+        until(lambda: not list(Path(tempfile.gettempdir()).glob(own)))
     assert follower.returncode == (6 if by == "cancel" else 130)
     assert ("cancelled by its user" in err) == (by == "cancel")
     with closing(open_store(home)) as store:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.devices.servers import until
 from tests.learning.made import made_records, made_table, silent
 from tests.store import values as v
 from tunefleet.core.coordination import Claim, Holder
@@ -139,7 +143,7 @@ class TestBackgroundLearning:
         waited.store.events.append("2", 1.0, [])
         waited.learning._seen = -1
         assert (waited.look(), waited.look()) == (1, 1)
-        assert waited.begun[0][0][-2:] == [str(waited.learning._home), ""]
+        assert waited.begun[0][0][-3:] == [str(waited.learning._home), "", str(os.getpid())]
         assert waited.said == ["a cost model learns from 4 new records"]
 
     def test_it_ends_at_once_where_there_is_work(self, waited: Waited) -> None:
@@ -171,7 +175,7 @@ class TestBackgroundLearning:
         waited.store.accounts.put_user(User("ann"))
         searched(waited.store, "1", 4, "ann")
         assert waited.look() == 1
-        assert waited.begun[0][0][-1] == "ann"
+        assert waited.begun[0][0][-2] == "ann"
         assert waited.said == ["a cost model learns from 4 new records of ann"]
 
     def test_it_says_what_came_of_it(self, waited: Waited) -> None:
@@ -190,6 +194,41 @@ class TestBackgroundLearning:
         waited.look()
         waited.begun[0][1].wait()
         assert (waited.look(), waited.look()) == (1, 1)
+        # One user's error ends nobody else's learning.
+        waited.store.accounts.put_user(User("ann"))
+        searched(waited.store, "2", 4, "ann")
+        assert waited.look() == 2
+        assert waited.begun[1][0][-2] == "ann"
+
+    def test_where_it_gave_way_it_begins_again(self, waited: Waited) -> None:
+        searched(waited.store, "1", 4)
+        waited.command = ["sh", "-c", "kill -TERM 0"]  # as `_ended_by_work` does
+        waited.look()
+        waited.begun[0][1].wait()
+        assert waited.look() == 2
+        assert "learning in the background ends: there is work" in waited.said
+
+    def test_users_learn_in_turn(self, waited: Waited) -> None:
+        for user in ("ann", "bob"):
+            waited.store.accounts.put_user(User(user))
+            searched(waited.store, f"of {user}", 4, user)
+        for begun in range(1, 5):
+            assert waited.look() == begun
+            waited.look(is_idle=False)
+        assert [command[-2] for command, _ in waited.begun] == ["ann", "bob", "ann", "bob"]
+
+    def test_no_folder_of_it_is_left(
+        self, waited: Waited, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        make = "from tunefleet.system.scratch import scratch_folder as s; import time"
+        waited.command = [sys.executable, "-c", f"{make}; f = s('learn'); time.sleep(60)"]
+        searched(waited.store, "1", 4)
+        waited.look()
+        until(lambda: any(tmp_path.glob("tunefleet-learn-*")), 60.0)
+        waited.look(is_idle=False)
+        assert list(tmp_path.glob("tunefleet-*")) == []
 
     def test_0_is_never(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         waited = Waited(monkeypatch, tmp_path, 0)
@@ -275,6 +314,52 @@ class TestVersions:
         pretrained.use(registry_of(home), store, "", small.card.id)
         assert self.used(home, store) == small.card.id
         assert store.explorer.learnings("", 1)[0].outcome is LearningOutcome.CHOSEN
+
+    def test_it_learns_again_where_what_it_had_is_deleted(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lifelong, "_means", lambda given: {"pca": 1.0})
+        store, begun = MemoryStore(), list[list[str]]()
+        for job_id in ("k80", "t4"):
+            searched(store, job_id, 4)
+        learned = lifelong._continued
+
+        def deleted_meanwhile(of: Any, parent: Any, new: Any, epochs: Any) -> Any:
+            begun.append(sorted(job.job_id for job in new.jobs))
+            made = learned(of, parent, new, epochs)
+            if len(begun) == 1:
+                store.jobs.remove("k80")
+            return made
+
+        monkeypatch.setattr(lifelong, "_continued", deleted_meanwhile)
+        learning = learn_once(store, home, "", epochs=1)
+        assert begun == [["k80", "t4"], ["t4"]]
+        assert (learning.jobs, learning.records) == (("t4",), 4)
+        card = registry_of(home).get(learning.model).card
+        assert [file.file for file in card.records] == ["t4.parquet"]
+        assert len(list(Home(home).cost_models.glob("*"))) == 1
+
+    def test_a_choice_meanwhile_is_kept(
+        self, home: Path, small: RegistryEntry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(lifelong, "_means", lambda given: {"pca": 1.0})
+        store = MemoryStore()
+        searched(store, "k80", 4)
+        first = learn_once(store, home, "", epochs=1)
+        searched(store, "t4", 4)
+        learned, parents = lifelong._continued, list[str]()
+
+        def chosen_meanwhile(of: Any, parent: Any, new: Any, epochs: Any) -> Any:
+            parents.append(parent.card.id)
+            made = learned(of, parent, new, epochs)
+            if len(parents) == 1:
+                pretrained.use(registry_of(home), store, "", small.card.id)
+            return made
+
+        monkeypatch.setattr(lifelong, "_continued", chosen_meanwhile)
+        second = learn_once(store, home, "", epochs=1)
+        assert parents == [first.model, small.card.id]
+        assert second.parent == small.card.id
 
     def test_what_forgets_is_refused(
         self, home: Path, small: RegistryEntry, monkeypatch: pytest.MonkeyPatch

@@ -28,7 +28,7 @@ def left_behind(folder: Path) -> Path:
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    scratch._sweep.cache_clear()
+    scratch._sweep_once.cache_clear()
     return tmp_path
 
 
@@ -38,7 +38,7 @@ def test_what_a_killed_process_left_is_removed(temporary: Path) -> None:
     assert old.parent == temporary
     with scratch.scratch_folder("test") as own:
         assert not old.exists()
-        scratch._sweep.cache_clear()
+        scratch._sweep_once.cache_clear()
         with scratch.scratch_folder("other"):
             assert Path(own).is_dir()
 

@@ -50,7 +50,7 @@ from tunefleet.runs.quotas import QUOTA_CURE, lack_of_quota
 from tunefleet.runs.request import SearchRequest, check_rounds, enter_job, job_spec, source_of
 from tunefleet.runs.submitting import done_by_server, server_of
 from tunefleet.store import Store, open_store
-from tunefleet.system.scratch import torch_cache
+from tunefleet.system.scratch import sweep, torch_cache
 from tunefleet.system.user import user_name
 
 #: What no scheduler divides.
@@ -335,6 +335,8 @@ class Errand:
     @property
     def is_over(self) -> bool:
         code = self._process.poll()
+        if code is not None:
+            sweep()  # one that was cancelled or killed could not
         if code and self.error is None:
             ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             self.error = JobError(f"its process ended by {ending}", cure="give the command again")

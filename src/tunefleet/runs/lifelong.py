@@ -28,7 +28,7 @@ from tunefleet.errors import InputError, StoreBusyError, TunefleetError
 from tunefleet.fleet.leases import Leases, is_over, this_process
 from tunefleet.runs.pretrained import in_use
 from tunefleet.store import Learning, LearningOutcome, Store, User, open_store
-from tunefleet.system.scratch import torch_cache
+from tunefleet.system.scratch import sweep, torch_cache
 
 if TYPE_CHECKING:
     from tunefleet.costmodel.card import DeviceMetrics
@@ -40,8 +40,10 @@ _MOST_JOBS, _MOST_RECORDS = 500, 20_000
 #: Seconds without work before it begins, between two looks for new records, and between two looks
 #: whether the host is wanted.
 _QUIET_S, _LOOK_S, _WANTED_S = 10.0, 30.0, 0.25
-#: Seconds until it is tried again where it ended by an error.
+#: Seconds until it is tried again for a tenant where it ended by an error.
 _FAILED_S = 3600.0
+#: By which its process ends itself where anybody wants the host: this is no error.
+_GIVES_WAY = signal.SIGTERM
 #: What is held by whoever learns, and the unit of a server.
 _ALONE, _UNITS_BESIDE = "lifelong", ("server", "job lifelong")
 #: By what versions are compared, and what else is told of them.
@@ -106,6 +108,8 @@ class BackgroundLearning:
         self._tenant = ""
         self._idle_since: float | None = None
         self._next_look = 0.0
+        #: When tenants whose learning ended by an error are tried again, in monotonic seconds.
+        self._later: dict[str, float] = {}
         self._seen = -1
 
     def look(self, is_idle: bool) -> None:
@@ -131,17 +135,26 @@ class BackgroundLearning:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process = None
+        self._gave_way()
+
+    def _gave_way(self) -> None:
+        sweep()
         self._say("learning in the background ends: there is work")
 
     def _begin(self) -> None:
         last = self._store.events.last()
         if last == self._seen or is_wanted(self._store, [os.getpid()]):
             return
-        for tenant in ("", *(user.name for user in _users(self._store))):
+        waits = False
+        for tenant in self._in_turn():
+            if time.monotonic() < self._later.get(tenant, 0.0):
+                waits = True
+                continue
             new = new_records(self._store, tenant)
             if new.records >= self._every:
                 self._tenant = tenant
-                command = [sys.executable, "-m", __name__, str(self._home), tenant]
+                own = str(os.getpid())
+                command = [sys.executable, "-m", __name__, str(self._home), tenant, own]
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                     start_new_session=True,
@@ -149,14 +162,26 @@ class BackgroundLearning:
                 whose = f" of {tenant}" if tenant else ""
                 self._say(f"a cost model learns from {new.records:,} new records{whose}")
                 return
-        self._seen = last
+        self._seen = -1 if waits else last
+
+    def _in_turn(self) -> list[str]:
+        """All tenants, the one that learned last at the end: where work keeps ending the learning
+        of one, the others come to theirs."""
+        tenants = ["", *(user.name for user in _users(self._store))]
+        turn = tenants.index(self._tenant) + 1 if self._tenant in tenants else 0
+        return tenants[turn:] + tenants[:turn]
 
     def _reap(self) -> None:
         if self._process is None or self._process.poll() is None:
             return
-        failed, self._process = self._process.returncode != 0, None
-        if failed:
-            self._next_look = time.monotonic() + _FAILED_S
+        code, self._process = self._process.returncode, None
+        if code == -_GIVES_WAY:
+            self._idle_since = None
+            self._gave_way()
+            return
+        if code:
+            self._later[self._tenant] = time.monotonic() + _FAILED_S
+            self._say(f"learning in the background failed; again in {_FAILED_S / 60:.0f} minutes")
             return
         newest = next(iter(self._store.explorer.learnings(self._tenant, 1)), None)
         if newest is not None:
@@ -188,38 +213,42 @@ def told(learning: Learning) -> str:
 
 
 def learn_once(store: Store, home: Path, tenant: str, epochs: int | None = None) -> Learning:
-    """Learn what is new for a tenant, judge the version, and keep what came of it."""
+    """Learn what is new for a tenant, judge the version, and keep what came of it. Where the tenant
+    may no longer have one of the jobs, or has chosen another version, it learns again."""
     from tunefleet.costmodel.registry import registry_of
 
-    registry, new = registry_of(home), new_records(store, tenant)
-    parent = in_use(registry, store, tenant)
-    learning = Learning(
-        tenant=tenant,
-        at=time.time(),
-        outcome=LearningOutcome.FAILED,
-        parent=parent.card.id,
-        model="",
-        in_use=parent.card.id,
-        jobs=tuple(job.job_id for job in new.jobs),
-        records=new.records,
-    )
-    try:
-        learning = _learned(store, registry, learning, parent, new, epochs)
-    except InputError as error:
-        learning = replace(learning, reason=error.what)
+    registry = registry_of(home)
+    while True:
+        new, parent = new_records(store, tenant), in_use(registry, store, tenant)
+        learning = Learning(
+            tenant=tenant,
+            at=time.time(),
+            outcome=LearningOutcome.FAILED,
+            parent=parent.card.id,
+            model="",
+            in_use=parent.card.id,
+            jobs=tuple(job.job_id for job in new.jobs),
+            records=new.records,
+        )
+        made: Continued | None = None
+        try:
+            made = _continued(store, parent, new, epochs)
+        except InputError as error:
+            learning = replace(learning, reason=error.what)
+        now = {job.job_id for job in new_records(store, tenant).jobs}
+        same = in_use(registry, store, tenant).card.id == parent.card.id
+        if same and now.issuperset(learning.jobs):
+            break
+    if made is not None:
+        learning = _judged(made, registry, learning)
     learning = replace(learning, at=time.time())
     store.explorer.add_learning(learning)
     return learning
 
 
-def _learned(
-    store: Store,
-    registry: Registry,
-    learning: Learning,
-    parent: RegistryEntry,
-    new: NewRecords,
-    epochs: int | None,
-) -> Learning:
+def _continued(
+    store: Store, parent: RegistryEntry, new: NewRecords, epochs: int | None
+) -> Continued:
     from tunefleet.dataset.division import Division, Shares
     from tunefleet.learning import growing, training
     from tunefleet.learning.continuing import continued
@@ -237,18 +266,24 @@ def _learned(
         ]
         records = read_records(files, device="", on_bad=lambda bad: None, progress=_silent)
     division = Division(shares=Shares(test=0.2))
-    made = continued(parent, records, division, training.Options(epochs), _silent)
-    name = f"learned-{SHIPPED_MODEL}{f'-{digest(new.tenant)[:8]}' if new.tenant else ''}"
+    return continued(parent, records, division, training.Options(epochs), _silent)
+
+
+def _judged(made: Continued, registry: Registry, learning: Learning) -> Learning:
+    """Both versions rank the records that were held back. The new one is kept, unless it forgets
+    or they cannot be ranked."""
+    from tunefleet.learning import growing
+
+    tenant = learning.tenant
+    name = f"learned-{SHIPPED_MODEL}{f'-{digest(tenant)[:8]}' if tenant else ''}"
     try:
         growing.check_recall(name, made.recalls, MOST_FORGOTTEN)
     except InputError as error:
         return replace(learning, outcome=LearningOutcome.FORGETS, reason=error.what)
-    return _judged(made, registry, name, learning)
-
-
-def _judged(made: Continued, registry: Registry, name: str, learning: Learning) -> Learning:
-    """Both versions rank the records that were held back; the new one is kept in any case."""
-    tested = made.tested()
+    try:
+        tested = made.tested()
+    except InputError as error:
+        return replace(learning, reason=error.what)
     before, after = _means(made.tested_before()), _means(tested)
     entry = made.publish(registry, name, tested, time.time())
     learning = replace(
@@ -277,14 +312,15 @@ def _silent(text: str) -> None:
 
 
 @contextmanager
-def _ended_by_work(store: Store) -> Iterator[None]:
-    """This process ends at once where anybody wants the host within the block."""
-    done, own = threading.Event(), (os.getpid(), os.getppid())
+def _ended_by_work(store: Store, server: int) -> Iterator[None]:
+    """This process ends at once where anybody wants the host within the block, or the server has
+    ended, which is the process of this number."""
+    done, own = threading.Event(), (os.getpid(), server)
 
     def look() -> None:
         while not done.wait(_WANTED_S):
-            if is_wanted(store, own) or os.getppid() not in own:
-                os.killpg(0, signal.SIGKILL)
+            if is_wanted(store, own) or os.getppid() != server:
+                os.killpg(0, _GIVES_WAY)
 
     looking = threading.Thread(target=look, name="tunefleet-lifelong", daemon=True)
     looking.start()
@@ -295,11 +331,11 @@ def _ended_by_work(store: Store) -> Iterator[None]:
         looking.join()
 
 
-def _main(home: str, tenant: str) -> int:
+def _main(home: str, tenant: str, server: str) -> int:
     os.nice(19)
     with closing(open_store(Path(home))) as store, closing(Leases(store.coordination)) as leases:
         try:
-            with leases.job(_ALONE), torch_cache(), _ended_by_work(store):
+            with leases.job(_ALONE), torch_cache(), _ended_by_work(store, int(server)):
                 learn_once(store, Path(home), tenant)
         except StoreBusyError:  # another process learns
             return 0

@@ -22,7 +22,7 @@ def scratch_folder(purpose: str, parent: Path | None = None) -> tempfile.Tempora
     """A temporary folder of this process, below `parent` where what it holds will be renamed;
     `purpose` is a word for its name. Raises OSError."""
     parent = parent or Path(tempfile.gettempdir())
-    _sweep(parent)
+    _sweep_once(parent)
     pid = os.getpid()
     owner = f"{_namespace()}-{pid}-{_started(pid)}"
     return tempfile.TemporaryDirectory(prefix=f"tunefleet-{purpose}-{owner}-", dir=parent)
@@ -39,9 +39,14 @@ def torch_cache() -> Iterator[None]:
 
 
 @lru_cache
-def _sweep(parent: Path) -> None:
-    """Remove what processes that are gone left in a folder; once in a process."""
-    for folder in left_behind(parent):
+def _sweep_once(parent: Path) -> None:
+    """`sweep`, once in a process."""
+    sweep(parent)
+
+
+def sweep(parent: Path | None = None) -> None:
+    """Remove what processes that are gone left in a folder, by default that of temporary files."""
+    for folder in left_behind(parent or Path(tempfile.gettempdir())):
         shutil.rmtree(folder, ignore_errors=True)
 
 
