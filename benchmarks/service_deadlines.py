@@ -58,7 +58,7 @@ def main(options: argparse.Namespace) -> int:
         figures, found = simulated(2 if options.quick else SIMULATED, options.seed)
         return common.finish("service_deadlines", started, figures, found, options.json)
     draws, others = (2, 3) if options.quick else (options.draws, OTHERS)
-    rows, queued = asyncio.run(all_homes(draws, others, options.seed))
+    rows, queued = asyncio.run(all_homes(draws, others, options.devices, options.seed))
     common.table(rows, list(rows[0]))
     queue = queue_figures(queued)
     common.table([queue], list(queue))
@@ -67,11 +67,11 @@ def main(options: argparse.Namespace) -> int:
 
 
 async def all_homes(
-    draws: int, others: int, seed: int
+    draws: int, others: int, devices: int, seed: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A service of one owner and one of many, at the same time."""
     found = await asyncio.gather(
-        *(of_home(draws, others, 1, apart, seed) for apart in (False, True))
+        *(of_home(draws, others, devices, apart, seed) for apart in (False, True))
     )
     return [row for rows, _ in found for row in rows], [each for _, of in found for each in of]
 
@@ -139,7 +139,8 @@ async def of_home(
                 for number, factor in enumerate(factors):
                     run = Draw(jobs, durations, devices, prepared=number > 0)
                     found = await run.live(draw, clients, store, factor)
-                    rows.append({"owners": len(tokens), "devices": devices, **found})
+                    load = os.getloadavg()[0]
+                    rows.append({"owners": len(tokens), "devices": devices, **found, "load": load})
                     queued += run.queued
                     print(rows[-1], flush=True)
             finally:
@@ -317,6 +318,6 @@ if __name__ == "__main__":
     made.add_argument("--seed", type=int, default=1)
     made.add_argument("--simulated", action="store_true", help="in the simulator alone")
     made.add_argument("--serve", metavar="HOME", help="be the service of a home")
-    made.add_argument("--devices", type=int, default=1, help="with --serve")
+    made.add_argument("--devices", type=int, default=1, help="of each service")
     made.add_argument("--port", type=int, default=0, help="with --serve")
     common.run(main, made)

@@ -346,6 +346,24 @@ def test_a_drifting_device_is_quarantined_and_says_so(monkeypatch: pytest.Monkey
     assert "reference kernel" in told[0].reason
 
 
+def test_a_supply_is_asked_at_once_where_it_wakes_the_shell() -> None:
+    class Woken:
+        """Has nothing; ends the shell as soon as it is asked again."""
+
+        is_open, is_stopped, asked = True, False, 0
+
+        def take(self) -> None:
+            self.asked += 1
+            self.is_stopped = self.asked == 3
+
+    shell = Shell(Scheduler(Predictive()), 5.0, lambda job_id: ControlRequest.RUN)
+    supply, began = Woken(), time.monotonic()
+    for after_s in (0.1, 0.2):
+        threading.Timer(after_s, shell.wake).start()
+    shell.run(supply)
+    assert time.monotonic() - began < 0.9  # a beat is 1 s
+
+
 def test_a_device_joins_when_a_job_comes_that_needs_it() -> None:
     joined: list[str] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,8 @@ from tunefleet.core.stage import (
     StageResult,
     UpdateResult,
 )
+from tunefleet.errors import StoreBusyError
+from tunefleet.runs import outlook
 from tunefleet.runs.forecasts import forecasts_of
 from tunefleet.runs.outlook import Outlook, forecaster_of
 from tunefleet.scheduler.tuning_plan import TuningPlan
@@ -30,7 +33,15 @@ ROUND = 4
 class Driven:
     """A job of one task whose trials take 0.5 s each; the n-th has a latency of `latency(n)`."""
 
-    def __init__(self, store: Any, job_id: str, trials: int, target_s: float | None = None) -> None:
+    def __init__(
+        self,
+        store: Any,
+        job_id: str,
+        trials: int,
+        target_s: float | None = None,
+        *,
+        waits: bool = True,
+    ) -> None:
         self.events: list[Event] = []
         self._store, self._trials, self._job_id = store, trials, job_id
         if not store.jobs.page(prefix=job_id):
@@ -41,6 +52,13 @@ class Driven:
         self.plan = TuningPlan(tasks, budget, settings, known={}, committed=committed)
         self.outlook = Outlook(store, job, target_s, self._observe)
         self.outlook.follow(self.plan)
+        if waits:
+            self.learned()
+
+    def learned(self) -> None:
+        """Wait until it has learned from earlier searches."""
+        assert self.outlook._learning is not None
+        self.outlook._learning.join()
 
     def _observe(self, event: Event) -> None:
         self.events.append(event)
@@ -99,6 +117,33 @@ def test_what_the_first_forecast_takes_does_not_count(monkeypatch: pytest.Monkey
     driven = Driven(MemoryStore(), "job", 64)
     driven.run(falling)
     assert len(driven.of(Forecasted)) == 2
+
+
+def test_rounds_go_on_while_it_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    learned, made = threading.Event(), outlook.forecaster_of
+
+    def waits(store: Any, job: Any) -> Any:
+        assert learned.wait(60)
+        return made(store, job)
+
+    monkeypatch.setattr(outlook, "forecaster_of", waits)
+    driven = Driven(MemoryStore(), "job", 64, waits=False)
+    driven.run(falling, 32)
+    assert driven.of(Forecasted) == []
+    learned.set()
+    driven.learned()
+    driven.run(falling)
+    assert driven.of(Forecasted)[0].forecast.trials == 36
+
+
+def test_an_error_while_it_learns_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(store: Any, job: Any) -> Any:
+        raise StoreBusyError("the store is busy", cure="wait")
+
+    monkeypatch.setattr(outlook, "forecaster_of", fails)
+    driven = Driven(MemoryStore(), "job", 64)
+    with pytest.raises(StoreBusyError):
+        driven.run(falling)
 
 
 def test_a_target_out_of_reach_is_warned_of_once() -> None:

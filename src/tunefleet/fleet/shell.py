@@ -93,7 +93,7 @@ class Shell:
         self._needed = needed
         self._lease_s = lease_s
         self._requested = requested
-        self._inbox: queue.SimpleQueue[Report | Live] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Report | Live | None] = queue.SimpleQueue()
         self._executors: dict[str, Executor] = {}
         self._live: dict[str, Live] = {}
         self._assigned: dict[int, tuple[Assignment, str]] = {}
@@ -114,6 +114,10 @@ class Shell:
 
     def report(self, report: Report) -> None:
         self._inbox.put(report)
+
+    def wake(self) -> None:
+        """Ask the supply at once, not at the next beat. From signal handlers too."""
+        self._inbox.put(None)
 
     def progressed(self, key: StageKey, done: int, total: int) -> None:
         """Tell a job's observer how far a stage is."""
@@ -169,7 +173,7 @@ class Shell:
             return False
         if isinstance(item, Report):
             self._reported(item)
-        else:
+        elif item is not None:
             self._submitted(item)
         return True
 

@@ -148,6 +148,10 @@ class TaskGains:
         going_on = signs[:, TaskSigns._fields.index("reach")] > 0
         return np.where(going_on, np.clip(ratios, _LEAST_RATIO, 1.0), 1.0)
 
+    def prepare(self) -> None:
+        """Train the models of `expected_ratios`, whose first call does it otherwise: about 1 s."""
+        _ = self._models
+
     @cached_property
     def _models(self) -> list[Any]:
         import xgboost

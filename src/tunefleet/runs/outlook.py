@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -24,15 +25,16 @@ _LATEST, _SEARCHES = 300, 40
 _STEP = 0.05
 #: What searches tasks here.
 METHOD = "tunefleet"
-#: The part of a search's time that its forecasts may take; the first, which learns from earlier
-#: searches, does not count.
+#: The part of a search's time that its forecasts may take; the first does not count.
 _COST = 0.005
 
 
 class Outlook:
     """Forecasts of the search of a job, whose tasks are to take `target_s` together, if anything,
     and which ends by `ends_by` (seconds since the epoch). It is an observer of the search's events,
-    which it passes on; the shell's thread calls it."""
+    which it passes on; the shell's thread calls it. It learns from earlier searches in a thread of
+    its own, since nothing of any job starts while the shell's is busy; there is no forecast before.
+    """
 
     def __init__(
         self,
@@ -53,11 +55,14 @@ class Outlook:
         self._last: SearchForecast | None = None
         self._warned = False
         self._spent_s = 0.0
-        self._forecaster: Forecaster | None = None
+        self._learning: _Learning | None = None
 
     def follow(self, plan: TuningPlan) -> None:
         """Forecast by what this plan knows."""
         self._plan, self._began = plan, (self._job.elapsed_s, plan.trials)
+        if self._learning is None:
+            self._learning = _Learning(self._store, self._job)
+            self._learning.start()
 
     def __call__(self, event: Event) -> None:
         self._observer(event)
@@ -75,7 +80,11 @@ class Outlook:
             self._observer(SearchEnded(outcome))
 
     def _after_round(self, plan: TuningPlan, elapsed_s: float) -> None:
+        assert self._learning is not None
+        forecaster = self._learning.forecaster()
         trials, end = plan.trials, self._end_trials(plan, elapsed_s)
+        if forecaster is None:
+            return
         if end is None or end <= trials or plan.estimated_latency_s() is None:
             return
         if self._last is not None and trials - self._last.trials < _STEP * end:
@@ -83,10 +92,12 @@ class Outlook:
         if self._spent_s > _COST * elapsed_s:
             return
         began = time.perf_counter()
-        forecast = self._forecast(plan, elapsed_s, end)
+        forecast = self._forecast(forecaster, plan, elapsed_s, end)
         if forecast is None:
             return
-        if self._last is not None:
+        if self._last is None:
+            self._warned = self._was_warned()
+        else:
             self._spent_s += time.perf_counter() - began
         self._last = forecast
         self._observer(Forecasted(forecast))
@@ -94,17 +105,16 @@ class Outlook:
             self._warned = True
             self._observer(Note(unlikely(forecast), warning=True))
 
-    def _forecast(self, plan: TuningPlan, elapsed_s: float, end: int) -> SearchForecast | None:
+    def _forecast(
+        self, forecaster: Forecaster, plan: TuningPlan, elapsed_s: float, end: int
+    ) -> SearchForecast | None:
         from tunefleet.learning.curves import SearchOrigin
 
-        if self._forecaster is None:
-            self._forecaster = forecaster_of(self._store, self._job)
-            self._warned = self._was_warned()
         tasks = self._tasks(plan)
         if not tasks:
             return None
         spec = self._job.spec
-        return self._forecaster.forecast(
+        return forecaster.forecast(
             tasks,
             SearchOrigin(spec.network.name, device_class(self._job), METHOD),
             trials=plan.trials,
@@ -164,6 +174,31 @@ class Outlook:
     def _was_warned(self) -> bool:
         kept = self._store.events.page(job_ids=[self._job.job_id], kinds=[Forecasted])
         return any(isinstance(e.event, Forecasted) and e.event.forecast.is_unlikely for e in kept)
+
+
+class _Learning(threading.Thread):
+    """Makes the forecaster of a job."""
+
+    def __init__(self, store: Store, job: Job) -> None:
+        super().__init__(name="tunefleet-outlook", daemon=True)
+        self._store = store
+        self._job = job
+        self._made: Forecaster | None = None
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            made = forecaster_of(self._store, self._job)
+            made.gains.prepare()
+            self._made = made
+        except Exception as error:  # raised by `forecaster`
+            self._error = error
+
+    def forecaster(self) -> Forecaster | None:
+        """None while it is not there. Raises what was raised in making it."""
+        if self._error is not None:
+            raise self._error
+        return self._made
 
 
 def device_class(job: Job) -> str:

@@ -23,6 +23,7 @@ from tunefleet.runs.lifelong import BackgroundLearning
 if TYPE_CHECKING:
     from tunefleet.fleet.live import Live
     from tunefleet.fleet.local import LocalFleet
+    from tunefleet.fleet.shell import Shell
 
 #: Seconds between two looks for jobs in the store, where nobody says that there is one.
 _LOOK_S = 2.0
@@ -67,6 +68,7 @@ class Server:
         self._rests = True
         self._busy_at = time.monotonic()
         self._stopped = threading.Event()
+        self._shell: Shell | None = None
 
     def run(self) -> None:
         """Raises StoreBusyError where another process serves the home."""
@@ -77,16 +79,23 @@ class Server:
             self._say(f"serving {self._home} at {listening.path}")
             stack.callback(self._close_pipelines)
             stack.callback(self._learning.stop)
-            self._fleet.shell(self._policy).run(self)
+            self._shell = self._fleet.shell(self._policy)
+            self._shell.run(self)
 
     def stop(self) -> None:
         """From any thread."""
         self._stopped.set()
+        self._wake()
 
     def look(self, job_ids: Collection[str] = ()) -> None:
         """There may be new jobs; these are tried again. From any thread."""
         self._failed -= set(job_ids)
         self._next_look = 0.0
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._shell is not None:
+            self._shell.wake()
 
     # What the shell asks
 
@@ -94,15 +103,17 @@ class Server:
         self._reap()
         if self._stopped.is_set() or time.monotonic() < self._next_look:
             return None
+        # Before the look: jobs that come during it are found by the next one.
+        self._next_look = time.monotonic() + _LOOK_S
         for job in self._open_jobs():
             self._learning.look(is_idle=False)
             live = self._begin(job)
             if live is not None:
+                self._next_look = 0.0
                 return live
         wanted = self._fleet.store.coordination.wanted
         self._rests = all(wanted(job_id) is ControlRequest.PAUSE for job_id in self._pipelines)
         self._learning.look(self._rests)
-        self._next_look = time.monotonic() + _LOOK_S
         return None
 
     @property
