@@ -85,6 +85,7 @@ def test_a_bug_is_reported_below_the_home_of_the_command(
             "store --home x check",
         ),
         ("no such option: --bogus; see `tunefleet --help`", "--bogus tune"),
+        ("option '--minutes' requires an argument; see `tunefleet --help`", "tune --minutes"),
     ],
 )
 def test_an_option_before_its_command_is_told_to_come_after(

@@ -169,7 +169,8 @@ def _usage_text(error: Exception) -> str:
     context: Any = getattr(error, "ctx", None)
     path = getattr(context, "command_path", "tunefleet")
     option = getattr(error, "option_name", None)
-    if option is not None and _is_below(context.command, option):
+    # An option without its value has no context.
+    if option is not None and context is not None and _is_below(context.command, option):
         return f"{option} comes after the command, as in `{path} COMMAND {option} ...`"
     return f"{text[:1].lower()}{text[1:]}; see `{path} --help`"
 

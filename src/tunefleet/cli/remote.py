@@ -308,8 +308,8 @@ def ask_remote(server: str, name: str, verb: str, json: str | None) -> None:
 def list_remote(server: str, states: Sequence[str], limit: int, json: str | None) -> None:
     """`jobs` of a service."""
     with client_of(server) as client:
-        found = client.jobs(limit)
-    chosen = [view for view in found if not states or view["state"] in states]
+        found = [view for state in states or ("",) for view in client.jobs(limit, state)]
+    chosen = sorted(found, key=lambda view: view["created_at"], reverse=True)[:limit]
 
     def show() -> None:
         from rich.table import Table
