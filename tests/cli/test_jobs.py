@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,3 +135,27 @@ def test_the_newest_forecast_of_a_search_is_shown(invoke: Invoke, home: Path) ->
 def test_a_queue_in_words(queue: dict[str, Any], expected: str) -> None:
     clocks = [time.strftime("%H:%M", time.localtime(at)) for at in (0, 3600)]
     assert expected.format(*clocks) == queue_text(queue)
+
+
+def test_the_limit_counts_a_services_jobs_in_the_states_asked_for(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views: list[dict[str, Any]] = [
+        dict.fromkeys(("latency_ms", "reason", "outcome", "forecast", "trials"))
+        | {"id": f"{n}" * 8, "state": state, "network": "net", "created_at": n}
+        for n, state in enumerate(("failed", "succeeded", "paused", "succeeded"))
+    ]
+
+    class Client:
+        def jobs(self, limit: int, state: str = "") -> list[dict[str, Any]]:
+            return [view for view in reversed(views) if state in ("", view["state"])][:limit]
+
+    monkeypatch.setattr("tunefleet.cli.remote.client_of", lambda _: nullcontext(Client()))
+
+    def listed(*arguments: str) -> list[str]:
+        out = invoke("jobs", "--server", "http://x", "--json", "-", *arguments).out
+        return [view["id"][0] for view in json.loads(out)["jobs"]]
+
+    assert listed("--limit", "2") == ["3", "2"]
+    assert listed("--limit", "1", "--state", "paused") == ["2"]
+    assert listed("--limit", "2", "--state", "failed", "--state", "succeeded") == ["3", "1"]

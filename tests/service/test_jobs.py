@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tunefleet.core.coordination import ControlRequest
-from tunefleet.core.events import JobEnded, Note
+from tunefleet.core.events import JobEnded, JobOpened, Note
 from tunefleet.core.job import JobState
 from tunefleet.store import Quota
 
@@ -34,6 +35,34 @@ def test_a_job_is_entered_for_the_server_of_the_home(world: World) -> None:
     job = world.store.jobs.get(view["id"])
     assert (job.spec.terms.owner, job.spec.terms.served, job.spec.tenant) == ("ann", True, "ann")
     assert create(world, ann).json()["id"] == view["id"]  # it is under way
+
+
+def test_a_job_of_another_machine_says_so(world: World) -> None:
+    """As in a home that was restored elsewhere."""
+    ann = world.user("ann")
+    job_id = create(world, ann).json()["id"]
+    job = world.store.jobs.get(job_id)
+    opened = JobOpened(job_id, False, job.spec.budget, 0.0)
+    refused = JobEnded("it was asked for on another device", "JobError")
+    world.store.events.append(job_id, time.time(), [opened, refused])
+    view = world.client.get(f"/v1/jobs/{job_id}", headers=ann).json()
+    expected = {"code": "cannot_go_on", "text": "it was asked for on another device"}
+    assert (view["state"], view["reason"]) == ("paused", expected)
+    world.store.events.append(job_id, time.time(), [opened])  # on its machine again
+    assert world.client.get(f"/v1/jobs/{job_id}", headers=ann).json()["state"] == "queued"
+
+
+def test_a_job_of_another_machine_is_not_retried(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = world.user("ann")
+    job_id = create(world, ann).json()["id"]
+    world.client.post(f"/v1/jobs/{job_id}/cancel", headers=ann)
+    spec = world.store.jobs.get(job_id).spec
+    elsewhere = replace(spec.preparation, device=replace(spec.device, name="another"))
+    monkeypatch.setattr("tunefleet.service.jobs.preparation_of", lambda *_: elsewhere)
+    retried = world.client.post(f"/v1/jobs/{job_id}/retry", headers=ann)
+    assert (retried.status_code, retried.json()["cure"]) == (409, "submit its network again")
 
 
 def test_users_see_their_own_jobs_alone(world: World) -> None:

@@ -240,6 +240,19 @@ def test_a_job_starts_once_though_its_server_was_killed_before_its_first_stage(
     assert types == ["job.started", "job.failed"]
 
 
+def test_an_event_of_a_restored_home_has_another_id_than_one_of_its_number(
+    world: World, receiver: Receiver
+) -> None:
+    webhook = hook(world, receiver)
+    ended(world, job(world, world.user("ann")))
+    app: Any = world.client.app
+    deliveries = Deliveries(world.store, app.state.jobs, private=True)
+    [_, kept] = world.store.events.page(kinds=(JobOpened, JobEnded))
+    messages = [deliveries._message(webhook, replace(kept, at=kept.at + s)) for s in (0, 0, 1)]
+    first, again, later = (each.message_id for each in messages if each)
+    assert first == again != later
+
+
 def signed_by(secret: str, headers: dict[str, str], body: bytes) -> bool:
     """As docs/guide/service.md has it for receivers."""
     at = headers["webhook-timestamp"]

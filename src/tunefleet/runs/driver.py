@@ -159,7 +159,7 @@ class Pipeline:
             raise JobError(
                 f"job {job.job_id[:8]} ({self.name}) was asked for on another device, or with "
                 "another version",
-                cure="give its command again, there or with that version",
+                cure="go on with it there or with that version, or cancel it and ask again",
             )
         self.lock(job.spec)
         self.run.is_resumed = bool(self._fleet.store.work.stages(job.job_id))

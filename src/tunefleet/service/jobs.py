@@ -12,16 +12,17 @@ from typing import Any
 
 from tunefleet.artifacts.opening import open_artifact
 from tunefleet.core.coordination import ClaimStatus, ControlRequest
-from tunefleet.core.events import JobHeld, JobOpened
+from tunefleet.core.events import JobEnded, JobHeld, JobOpened
 from tunefleet.core.home import Home
 from tunefleet.core.importing import NetworkSource
 from tunefleet.core.job import Job, JobState
-from tunefleet.errors import InputError
+from tunefleet.errors import InputError, JobError
 from tunefleet.fleet.leases import named_units
 from tunefleet.runs.context import BenchmarkContext
 from tunefleet.runs.jobs import CANCELLING, PAUSED, close_idle, describe_jobs, remove_job
 from tunefleet.runs.queueing import QueueEstimator
 from tunefleet.runs.quotas import QUOTA_CURE, lack_of_quota
+from tunefleet.runs.request import preparation_of
 from tunefleet.runs.submitting import submit
 from tunefleet.runs.watching import ignore
 from tunefleet.service.asking import AskedJobs
@@ -174,6 +175,9 @@ class ServiceJobs:
             raise Refused(409, f"job {old.job_id[:8]} is under way", cure="cancel it before")
         self._check_quota(user)
         context = BenchmarkContext.of_job(old, self._home)
+        if old.spec.source and old.spec.preparation != preparation_of(context, old.spec.source):
+            why = f"job {old.job_id[:8]} was asked for on another device, or with another version"
+            raise Refused(409, why, cure="submit its network again")
         context.renew()
         return submit(self._store, old.spec, context, ignore).job
 
@@ -228,6 +232,7 @@ class _Reasons:
 
     def __init__(self, store: Store, jobs: Sequence[Job]) -> None:
         job_ids = [job.job_id for job in jobs]
+        self._events = store.events
         self._claims = store.coordination.claims() if jobs else []
         self._wanted = store.coordination.requests(job_ids)
         self._held: dict[str, JobHeld] = {}
@@ -246,12 +251,22 @@ class _Reasons:
         if state == PAUSED:
             if self._wanted.get(job.job_id) is ControlRequest.PAUSE:
                 return ServiceState.PAUSED, Reason(code="paused_by_user", text="paused by its user")
+            if refused := self._refused(job.job_id):
+                return ServiceState.PAUSED, Reason(code="cannot_go_on", text=refused)
             text = "the scheduler takes it up at its next poll"
             return ServiceState.QUEUED, Reason(code="not_begun", text=text)
         if state != JobState.RUNNING:
             code = "ended" if state == JobState.SUCCEEDED else f"{state}"
             return ServiceState(state), Reason(code=code, text=text) if text else None
         return ServiceState.RUNNING, self._waiting(job)
+
+    def _refused(self, job_id: str) -> str:
+        """Why the server does not take up a job, such as one of another machine; else empty."""
+        kept = self._events.page(0, [job_id], kinds=(JobOpened, JobEnded))
+        match kept[-1].event if kept else None:
+            case JobEnded(error=error, kind=JobError.__name__):
+                return error
+        return ""
 
     def _waiting(self, job: Job) -> Reason | None:
         """Why no stage of a job runs now; None where one does."""

@@ -183,7 +183,8 @@ class Deliveries:
         if not kind or (webhook.events and kind not in webhook.events):
             return None
         data = self._jobs.view(job).model_dump(mode="json", exclude={"result"})
-        message_id = f"msg_{webhook.webhook_id}_{kept.seq}"
+        # After a backup was restored, an event gets the number of one that was sent before.
+        message_id = f"msg_{webhook.webhook_id}_{kept.seq}_{int(kept.at * 1e3):x}"
         return Message.of(message_id, kind, kept.at, data, job.job_id)
 
 
