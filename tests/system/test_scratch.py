@@ -63,3 +63,13 @@ def test_torch_leaves_no_cache_behind(tmp_path: Path) -> None:
     environment["TMPDIR"] = str(tmp_path)
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_ends_itself_removes_its_own(temporary: Path) -> None:
+    other = temporary / "tunefleet-test-1-2-3-abc"
+    other.mkdir()
+    with scratch.scratch_folder("test") as own, scratch.scratch_folder("other") as more:
+        scratch.remove_own()
+        assert not Path(own).exists()
+        assert not Path(more).exists()
+    assert other.is_dir()

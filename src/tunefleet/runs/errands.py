@@ -50,7 +50,7 @@ from tunefleet.runs.quotas import QUOTA_CURE, lack_of_quota
 from tunefleet.runs.request import SearchRequest, check_rounds, enter_job, job_spec, source_of
 from tunefleet.runs.submitting import done_by_server, server_of
 from tunefleet.store import Store, open_store
-from tunefleet.system.scratch import sweep, torch_cache
+from tunefleet.system.scratch import remove_own, torch_cache
 from tunefleet.system.user import user_name
 
 #: What no scheduler divides.
@@ -335,8 +335,6 @@ class Errand:
     @property
     def is_over(self) -> bool:
         code = self._process.poll()
-        if code is not None:
-            sweep()  # one that was cancelled or killed could not
         if code and self.error is None:
             ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             self.error = JobError(f"its process ended by {ending}", cure="give the command again")
@@ -361,6 +359,7 @@ def _ended_by_user(store: Store, job: Job) -> Iterator[None]:
         while not done.wait(_LOOK_S):
             if store.coordination.wanted(job.job_id) is ControlRequest.CANCEL:
                 close_cancelled(store, job)
+                remove_own()
                 os._exit(0)
 
     looking = threading.Thread(target=look, name="tunefleet-errand", daemon=True)

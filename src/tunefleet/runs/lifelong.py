@@ -28,7 +28,7 @@ from tunefleet.errors import InputError, StoreBusyError, TunefleetError
 from tunefleet.fleet.leases import Leases, is_over, this_process
 from tunefleet.runs.pretrained import in_use
 from tunefleet.store import Learning, LearningOutcome, Store, User, open_store
-from tunefleet.system.scratch import sweep, torch_cache
+from tunefleet.system.scratch import remove_own, sweep, torch_cache
 
 if TYPE_CHECKING:
     from tunefleet.costmodel.card import DeviceMetrics
@@ -44,6 +44,7 @@ _QUIET_S, _LOOK_S, _WANTED_S = 10.0, 30.0, 0.25
 _FAILED_S = 3600.0
 #: By which its process ends itself where anybody wants the host: this is no error.
 _GIVES_WAY = signal.SIGTERM
+_ENDS = "learning in the background ends: there is work"
 #: What is held by whoever learns, and the unit of a server.
 _ALONE, _UNITS_BESIDE = "lifelong", ("server", "job lifelong")
 #: By what versions are compared, and what else is told of them.
@@ -135,11 +136,8 @@ class BackgroundLearning:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process = None
-        self._gave_way()
-
-    def _gave_way(self) -> None:
         sweep()
-        self._say("learning in the background ends: there is work")
+        self._say(_ENDS)
 
     def _begin(self) -> None:
         last = self._store.events.last()
@@ -177,7 +175,7 @@ class BackgroundLearning:
         code, self._process = self._process.returncode, None
         if code == -_GIVES_WAY:
             self._idle_since = None
-            self._gave_way()
+            self._say(_ENDS)
             return
         if code:
             self._later[self._tenant] = time.monotonic() + _FAILED_S
@@ -320,6 +318,7 @@ def _ended_by_work(store: Store, server: int) -> Iterator[None]:
     def look() -> None:
         while not done.wait(_WANTED_S):
             if is_wanted(store, own) or os.getppid() != server:
+                remove_own()
                 os.killpg(0, _GIVES_WAY)
 
     looking = threading.Thread(target=look, name="tunefleet-lifelong", daemon=True)

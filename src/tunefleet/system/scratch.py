@@ -23,9 +23,13 @@ def scratch_folder(purpose: str, parent: Path | None = None) -> tempfile.Tempora
     `purpose` is a word for its name. Raises OSError."""
     parent = parent or Path(tempfile.gettempdir())
     _sweep_once(parent)
-    pid = os.getpid()
-    owner = f"{_namespace()}-{pid}-{_started(pid)}"
-    return tempfile.TemporaryDirectory(prefix=f"tunefleet-{purpose}-{owner}-", dir=parent)
+    return tempfile.TemporaryDirectory(prefix=f"tunefleet-{purpose}-{_owner()}-", dir=parent)
+
+
+def remove_own() -> None:
+    """Remove the temporary folders of this process, which is about to end itself at once."""
+    for folder in Path(tempfile.gettempdir()).glob(f"tunefleet-*-{_owner()}-*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -58,6 +62,12 @@ def left_behind(parent: Path) -> Iterator[Path]:
         here = match is not None and match.group(1) == _namespace()
         if match is not None and here and _started(int(match.group(2))) != match.group(3):
             yield folder
+
+
+def _owner() -> str:
+    """This process in the names of its folders."""
+    pid = os.getpid()
+    return f"{_namespace()}-{pid}-{_started(pid)}"
 
 
 def _namespace() -> str:
