@@ -19,6 +19,7 @@ from tunefleet.runs.forecast import EarlierRuns
 from tunefleet.runs.queueing import (
     QueueEstimate,
     SharedWork,
+    delivered_s,
     finished_s,
     queue_estimate,
     stages_at_once,
@@ -54,6 +55,11 @@ def test_jobs_share_a_device(
 ) -> None:
     works = [*others, *own]
     assert finished_s(len(others), works, at_once) == pytest.approx(expected)
+
+
+def test_deliveries_follow_one_another_after_all_imports() -> None:
+    timed = [SharedWork(s, True, before_s=2.0, after_s=10.0) for s in (30.0, 25.0, 90.0)]
+    assert delivered_s(timed, 1.0) == [51.0, 41.0, 106.0]
 
 
 def test_stages_run_at_once_as_they_did() -> None:
@@ -93,7 +99,7 @@ class TestQueue:
         job = entered(store, "job", Budget(trials=10))
         assert queue_estimate(store, 1000.0, job) == QueueEstimate(0, 1000.0, 1020.0 + AROUND_S)
         job = entered(store, "timed", Budget(seconds=60))
-        assert queue_estimate(store, 1000.0) == QueueEstimate(2, 1000.0, 1060.0)
+        assert queue_estimate(store, 1000.0) == QueueEstimate(2, 1000.0, 1069.0)
 
     def test_others_make_it_longer(self) -> None:
         store = MemoryStore()
@@ -101,7 +107,7 @@ class TestQueue:
         went_on(store, "other", 4, elapsed_s=16.0)
         job = entered(store, "job", Budget(trials=10))
         # The other took 8 s for 4 trials, 4 stages at once; it has as many left, and its delivery.
-        assert queue_estimate(store, 200.0, job) == QueueEstimate(1, 200.0, 208.25 + AROUND_S)
+        assert queue_estimate(store, 200.0, job) == QueueEstimate(1, 200.0, 209.0 + AROUND_S)
         store.coordination.ask("other", ControlRequest.PAUSE)
         assert queue_estimate(store, 200.0, job).jobs == 0
         store.coordination.ask("other", ControlRequest.RUN)
@@ -116,8 +122,8 @@ class TestQueue:
         unknown = Forecast(dict.fromkeys(PHASES, 1.0))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(EarlierRuns, "of", lambda self, spec: unknown)
-            # A round of 8 trials takes 8 s, 4 stages at once; each delivery takes 5 s.
-            assert queue_estimate(store, 200.0) == QueueEstimate(2, 200.0, 203.5)
+            # A round of 8 trials takes 8 s, 4 stages at once; an import 2 s, each delivery 5 s.
+            assert queue_estimate(store, 200.0) == QueueEstimate(2, 200.0, 212.0)
 
     def test_jobs_of_other_devices_do_not(self) -> None:
         store = MemoryStore()
@@ -148,7 +154,7 @@ class TestQueue:
         store = MemoryStore()
         for job_id, seconds in (("a", 60.0), ("b", 90.0)):
             entered(store, job_id, Budget(seconds=seconds))
-        assert queue_estimate(store, 1000.0) == QueueEstimate(2, 1000.0, 1090.0)
+        assert queue_estimate(store, 1000.0) == QueueEstimate(2, 1000.0, 1099.0)
         assert queue_estimate(MemoryStore(), 5.0) == QueueEstimate(0, 5.0, None)
 
     def test_there_is_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:

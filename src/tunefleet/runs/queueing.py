@@ -3,7 +3,8 @@
 As many stages run at once as did lately. Owners have shares of that by the priorities of their
 jobs, and the jobs of one owner equal parts of its share. What is left of a search follows from the
 seconds of its stages so far, else from earlier runs of its network, else from the rounds of the
-others; its delivery takes what it took in earlier runs.
+others; its delivery takes what it took in earlier runs. Imports and checks go before all searches;
+deliveries follow one another in the order in which the searches end.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tunefleet.core.coordination import ControlRequest
 from tunefleet.core.job import Job, JobState
@@ -45,15 +46,17 @@ class QueueEstimate:
 
 @dataclass(frozen=True, slots=True)
 class SharedWork:
-    """What is left of a job: seconds of its stages and of its delivery, or (`is_timed`) seconds
-    until it ends whatever it does by then. Its owner has a share of `weight`; what is `urgent` goes
-    first."""
+    """What is left of a job: seconds of its stages, or (`is_timed`) seconds until its search ends
+    whatever it does by then. Its owner has a share of `weight`; what is `urgent` goes first.
+    `before_s` is left of its import and check; `after_s` is its delivery."""
 
     seconds: float
     is_timed: bool = False
     owner: str = ""
     weight: float = 1.0
     urgent: bool = False
+    before_s: float = 0.0
+    after_s: float = 0.0
 
 
 def queue_estimate(store: Store, now: float, job: Job | None = None) -> QueueEstimate:
@@ -92,18 +95,12 @@ class QueueEstimator:
         if len(known) < len(works):
             return None
         if job is None:
-            ends = [finished_s(n, known, searches.at_once) for n in range(len(known))]
+            ends = delivered_s(known, searches.at_once)
             return now + max(ends) if ends else None
-        forecast, [own] = searches.earlier.of(job.spec), searches.works([job])
-        around_s = forecast.around_search_s(prepared=_is_prepared(self._store, job))
-        delivery_s = forecast.around_search_s(prepared=True)
-        if around_s is None or delivery_s is None or own is None:
+        [own] = searches.works([job])
+        if own is None or searches.earlier.of(job.spec).around_search_s(prepared=False) is None:
             return None
-        if not own.is_timed:
-            own = replace(own, seconds=own.seconds - delivery_s)
-        # Its own steps go before others' stages.
-        search_s = finished_s(len(known), [*known, own], searches.at_once)
-        return starts_at + around_s + search_s
+        return starts_at + delivered_s([*known, own], searches.at_once)[-1]
 
 
 def _is_prepared(store: Store, job: Job) -> bool:
@@ -113,8 +110,19 @@ def _is_prepared(store: Store, job: Job) -> bool:
     return store.work.step(StepKey(job.spec.preparation.id, StepKind.CHECK)) is not None
 
 
+def delivered_s(works: Sequence[SharedWork], at_once: float) -> list[float]:
+    """Seconds until each of works is delivered."""
+    before_s = sum(work.before_s for work in works)
+    searched_s = [before_s + finished_s(n, works, at_once) for n in range(len(works))]
+    ends, free_s = [0.0] * len(works), 0.0
+    for n in sorted(range(len(works)), key=searched_s.__getitem__):
+        free_s = max(free_s, searched_s[n]) + works[n].after_s
+        ends[n] = free_s
+    return ends
+
+
 def finished_s(which: int, works: Sequence[SharedWork], at_once: float) -> float:
-    """Seconds until one of works is done where so many stages of them run at once."""
+    """Seconds until the search of one of works ends where so many stages of them run at once."""
     if works[which].is_timed:
         return works[which].seconds
     left = [math.inf if work.is_timed else work.seconds for work in works]
@@ -172,7 +180,11 @@ class _Searches:
     def _work(self, job: Job, done: int) -> SharedWork | None:
         budget, terms = job.spec.budget, job.spec.terms
         urgent = terms.deadline is not None and terms.deadline > self.now
-        whose = (terms.owner, 2.0**terms.priority, urgent)
+        forecast = self.earlier.of(job.spec)
+        after_s = forecast.around_search_s(prepared=True) or 0.0
+        around_s = forecast.around_search_s(prepared=done > 0 or _is_prepared(self._store, job))
+        before_s = 0.0 if around_s is None else around_s - after_s
+        whose = (terms.owner, 2.0**terms.priority, urgent, before_s, after_s)
         if budget.seconds is not None:
             return SharedWork(max(0.0, budget.seconds - job.elapsed_s), True, *whose)
         trials = budget.trials
@@ -182,8 +194,7 @@ class _Searches:
         trial_s = self._trial_s(job, done)
         if trials is None or trial_s is None:
             return None
-        delivery_s = self.earlier.of(job.spec).around_search_s(prepared=True) or 0.0
-        return SharedWork(max(0, trials - done) * trial_s + delivery_s, False, *whose)
+        return SharedWork(max(0, trials - done) * trial_s, False, *whose)
 
     def _trial_s(self, job: Job, done: int) -> float | None:
         """Seconds of stages that a trial takes."""
