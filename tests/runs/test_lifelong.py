@@ -361,6 +361,22 @@ class TestVersions:
         assert parents == [first.model, small.card.id]
         assert second.parent == small.card.id
 
+    @pytest.mark.parametrize(("gain", "is_used"), [(0.1, True), (0.0, False)])
+    def test_what_was_chosen_gives_way_to_a_better_version_alone(
+        self, home: Path, small: RegistryEntry, monkeypatch: pytest.MonkeyPatch, gain: float,
+        is_used: bool,
+    ) -> None:  # fmt: skip
+        store = MemoryStore()
+        searched(store, "k80", 4)
+        pretrained.use(registry_of(home), store, "", small.card.id)
+        store.explorer.add_learning(replace(LEARNED, outcome=LearningOutcome.FORGETS,
+                                            in_use=small.card.id))  # fmt: skip
+        ranked = iter([{"pca": 0.5}, {"pca": 0.5 + gain}])
+        monkeypatch.setattr(lifelong, "_means", lambda given: next(ranked))
+        learning = learn_once(store, home, "", epochs=1)
+        assert (self.used(home, store) == learning.model) is is_used
+        assert ("no better than the version that was chosen" in told(learning)) is not is_used
+
     def test_what_forgets_is_refused(
         self, home: Path, small: RegistryEntry, monkeypatch: pytest.MonkeyPatch
     ) -> None:

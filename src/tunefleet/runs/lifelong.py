@@ -202,7 +202,8 @@ def told(learning: Learning) -> str:
         ranked = f"; pairs in order: {before:.3f} before, {after:.3f} after, {of}"
     texts = {
         LearningOutcome.NO_WORSE: f"version {learning.model[:12]} is used from now on",
-        LearningOutcome.WORSE: f"version {learning.model[:12]} ranks worse and is not used",
+        LearningOutcome.WORSE: f"version {learning.model[:12]} is not used: "
+        f"{learning.reason or 'it ranks worse'}",
         LearningOutcome.FORGETS: f"refused: {learning.reason}",
         LearningOutcome.FAILED: f"nothing: {learning.reason}",
         LearningOutcome.CHOSEN: f"version {learning.in_use[:12]} was chosen",
@@ -238,10 +239,17 @@ def learn_once(store: Store, home: Path, tenant: str, epochs: int | None = None)
         if same and now.issuperset(learning.jobs):
             break
     if made is not None:
-        learning = _judged(made, registry, learning)
+        learning = _judged(made, registry, learning, _is_chosen(store, tenant))
     learning = replace(learning, at=time.time())
     store.explorer.add_learning(learning)
     return learning
+
+
+def _is_chosen(store: Store, tenant: str) -> bool:
+    """Whether a user chose the version in use, which only a better one replaces."""
+    switches = (LearningOutcome.CHOSEN, LearningOutcome.NO_WORSE)
+    of = (each.outcome for each in store.explorer.learnings(tenant, 100))
+    return next((each for each in of if each in switches), None) is LearningOutcome.CHOSEN
 
 
 def _continued(
@@ -267,7 +275,7 @@ def _continued(
     return continued(parent, records, division, training.Options(epochs), _silent)
 
 
-def _judged(made: Continued, registry: Registry, learning: Learning) -> Learning:
+def _judged(made: Continued, registry: Registry, learning: Learning, is_chosen: bool) -> Learning:
     """Both versions rank the records that were held back. The new one is kept, unless it forgets
     or they cannot be ranked."""
     from tunefleet.learning import growing
@@ -293,6 +301,9 @@ def _judged(made: Continued, registry: Registry, learning: Learning) -> Learning
     )
     if after[RANKED_BY] < before[RANKED_BY]:
         return replace(learning, outcome=LearningOutcome.WORSE)
+    if is_chosen and after[RANKED_BY] == before[RANKED_BY]:
+        reason = "it ranks no better than the version that was chosen"
+        return replace(learning, outcome=LearningOutcome.WORSE, reason=reason)
     return replace(learning, outcome=LearningOutcome.NO_WORSE, in_use=entry.card.id)
 
 
