@@ -9,6 +9,7 @@ import pytest
 from pebble.common.types import RemoteException, Result, ResultStatus
 from pebble.pool.process import TaskResult
 
+from tunefleet.core.job import JobState
 from tunefleet.core.network import Footprint, TensorSpec
 from tunefleet.errors import InputError, InternalError
 from tunefleet.workers._received import received
@@ -36,6 +37,11 @@ def test_values_come_as_they_were_sent(value: object) -> None:
     assert sent == received(pickle.dumps(sent))
 
 
+def test_members_of_enumerations_come_as_python_3_11_2_sends_them() -> None:
+    """Debian 12 has it."""
+    assert received(pickle.dumps(_Calls(getattr, JobState, "FAILED"))) is JobState.FAILED
+
+
 def test_errors_come_with_what_they_say() -> None:
     error = InputError("x.onnx is wrong", cure="correct it")
     answer = received(pickle.dumps(RemoteException(error, "Traceback: ...")))
@@ -51,6 +57,7 @@ def test_errors_come_with_what_they_say() -> None:
     [
         _Calls(exec, "raise SystemExit"),
         _Calls(getattr, InputError, "__init__"),
+        _Calls(getattr, JobState, "mro"),
         _Calls(__import__, "os"),
         _Calls(print, "x"),
         Path.unlink,

@@ -38,11 +38,19 @@ def _raised(error: object, traceback: object) -> object:
     return RemoteException.rebuild_exception(error, traceback)
 
 
+def _member(kind: object, name: object) -> object:
+    """Python before 3.11.4 pickles members of enumerations as calls of `getattr`."""
+    if isinstance(kind, type) and issubclass(kind, Enum) and name in kind.__members__:
+        return kind.__members__[str(name)]
+    return _refused("an attribute")
+
+
 _NAMED: dict[tuple[str, str], Callable[..., Any]] = {
     (kind.__module__, kind.__qualname__): kind
     for kind in (Acknowledgement, TaskProblem, TaskResult, Result, ResultStatus)
 }
 _NAMED[RemoteException.__module__, "RemoteException.rebuild_exception"] = _raised
+_NAMED["builtins", "getattr"] = _member
 for _name in ("MemoryError", "set", "frozenset", "complex", "bytearray"):
     _NAMED["builtins", _name] = getattr(builtins, _name)
 for _module in ("pathlib", "pathlib._local"):
