@@ -33,6 +33,7 @@ from tunefleet.core.step import (
     StepKind,
     StepRun,
 )
+from tunefleet.core.waiting import WaitingTime
 from tunefleet.errors import JobError, RetryElsewhereError
 from tunefleet.fleet.clock import now
 from tunefleet.fleet.executor import Assignment, Report
@@ -50,6 +51,7 @@ from tunefleet.scheduler.values import (
     Resource,
     ResourceJoined,
     Role,
+    StartStage,
     at_home,
 )
 from tunefleet.stages.place import Delivery, LostInputError, StepRequest
@@ -163,7 +165,8 @@ class Bench:
         job = Job(name, make_spec(), JobState.RUNNING, 0.0)
         tasks = {t: lane.weighted.task for t, lane in mock.plan.progress.items()}
         request = JobRequest(name, mock.plan, host_kind=KINDS[Role.HOST], device_kind=device_kind)
-        self.shell.submit(Search(job, mock.plan, tasks, self.events[name].append, request))
+        observer, waiting = self.events[name].append, WaitingTime(now())
+        self.shell.submit(Search(job, mock.plan, tasks, observer, request, waiting))
 
     def of(self, name: str, kind: type) -> list[Any]:
         return [e for e in self.events[name] if isinstance(e, kind)]
@@ -180,6 +183,26 @@ def test_every_job_ends_with_its_trials() -> None:
     assert {n: e.end for n, e in endings.items()} == dict.fromkeys("abc", JobEnd.DONE)
     assert [m.plan.trials for m in bench.mocks.values()] == [12, 12, 12]
     assert bench.host.closed
+
+
+def test_what_a_search_only_waits_for_other_jobs_is_not_of_its_budget() -> None:
+    began, spec = now(), make_spec()
+    job, plan = Job("a", spec, JobState.RUNNING, 0.0), plan_of(2, now=began)
+    tasks = {t: lane.weighted.task for t, lane in plan.progress.items()}
+    request = JobRequest("a", plan, host_kind=KINDS[Role.HOST], device_kind=KINDS[Role.DEVICE])
+    search = Search(job, plan, tasks, lambda event: None, request, WaitingTime(began))
+
+    def started(lease: int, at: float) -> Assignment:
+        key = StageKey("a", f"t{lease % 2}", 0, StageKind.SELECT)
+        return search.assignment(StartStage(key, "host", lease, 1), at)
+
+    first = started(0, began + 100.0)
+    assert first.elapsed_s == 0.0
+    second = started(1, began + 110.0)
+    assert second.elapsed_s == 10.0
+    for assignment, at in ((first, 120.0), (second, 130.0)):
+        search.finished(Report(assignment, End.DONE), began + at)
+    assert started(2, began + 1130.0).elapsed_s == 30.0
 
 
 def steps_of(

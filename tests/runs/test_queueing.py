@@ -41,8 +41,10 @@ def work(*seconds: float, owner: str = "") -> list[SharedWork]:
         (20, work(10), work(60), 1.0),
         (90, work(30), work(30, 60), 1.0),
         (45, work(30), work(30, 60), 2.0),
-        (70, work(60), [SharedWork(20, is_timed=True)], 1.0),
-        (60, [SharedWork(60, is_timed=True)], work(60, 60), 1.0),
+        (80, work(60), [SharedWork(20, is_timed=True)], 1.0),
+        (180, [SharedWork(60, is_timed=True)], work(60, 60), 1.0),
+        (60, [SharedWork(60, is_timed=True)], work(60, 60), 3.0),
+        (60, [SharedWork(60, is_timed=True)], [], 2.0),
         (0, work(0), work(60), 1.0),
         (20, work(10), work(60, 60, owner="another"), 1.0),
         (40, work(10), [SharedWork(60, owner="another", weight=3.0)], 1.0),
@@ -59,7 +61,7 @@ def test_jobs_share_a_device(
 
 def test_deliveries_follow_one_another_after_all_imports() -> None:
     timed = [SharedWork(s, True, before_s=2.0, after_s=10.0) for s in (30.0, 25.0, 90.0)]
-    assert delivered_s(timed, 1.0) == [51.0, 41.0, 106.0]
+    assert delivered_s(timed, 1.0) == [101.0, 91.0, 161.0]
 
 
 def test_stages_run_at_once_as_they_did() -> None:
@@ -99,7 +101,7 @@ class TestQueue:
         job = entered(store, "job", Budget(trials=10))
         assert queue_estimate(store, 1000.0, job) == QueueEstimate(0, 1000.0, 1020.0 + AROUND_S)
         job = entered(store, "timed", Budget(seconds=60))
-        assert queue_estimate(store, 1000.0) == QueueEstimate(2, 1000.0, 1069.0)
+        assert queue_estimate(store, 1000.0) == QueueEstimate(2, 1000.0, 1089.0)
 
     def test_others_make_it_longer(self) -> None:
         store = MemoryStore()
@@ -154,7 +156,7 @@ class TestQueue:
         store = MemoryStore()
         for job_id, seconds in (("a", 60.0), ("b", 90.0)):
             entered(store, job_id, Budget(seconds=seconds))
-        assert queue_estimate(store, 1000.0) == QueueEstimate(2, 1000.0, 1099.0)
+        assert queue_estimate(store, 1000.0) == QueueEstimate(2, 1000.0, 1159.0)
         assert queue_estimate(MemoryStore(), 5.0) == QueueEstimate(0, 5.0, None)
 
     def test_there_is_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:

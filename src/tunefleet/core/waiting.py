@@ -1,4 +1,5 @@
-"""The time that a job only waited: its stages waited for another command, and none worked."""
+"""The time that a job only waited: for other jobs or other commands, while none of its stages
+worked."""
 
 from __future__ import annotations
 
@@ -10,21 +11,27 @@ _LEAST_S = 0.1
 
 class WaitingTime:
     """Adds up the waiting of a job's stages. `began` is called when a stage is given to a resource,
-    `ended` when it ends, in the order of time, in seconds of any one clock. A stage waits first,
-    then it works."""
+    `ended` when it ends, in the order of time, in seconds of any one clock. A stage waits for other
+    commands first, then it works; a job none of whose stages is given waits for other jobs, from
+    `since` on."""
 
-    def __init__(self) -> None:
+    def __init__(self, since: float) -> None:
         self._out: dict[Hashable, float] = {}
+        self._since = since
         #: When a stage worked, and what was counted before.
         self._passed: list[tuple[float, float]] = []
 
-    def began(self, stage: Hashable, at: float) -> None:
+    def began(self, stage: Hashable, at: float) -> float:
+        """Seconds in which no stage was given until now."""
+        waited = 0.0 if self._out else at - self._since
         self._out[stage] = at
+        return waited if waited >= _LEAST_S else 0.0
 
     def ended(self, stage: Hashable, at: float, worked_s: float | None) -> float:
         """Seconds of waiting that are certain by now and were not before. `worked_s` is None of a
         stage that is not known to have waited; those that are still out may work."""
         began = self._out.pop(stage, at)
+        self._since = at
         works = began if worked_s is None else max(began, at - worked_s)
         if works - began < _LEAST_S:
             works = began

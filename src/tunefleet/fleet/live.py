@@ -94,8 +94,8 @@ class Search:
     tasks: dict[str, Task]
     observer: Observer
     request: JobRequest
+    waiting: WaitingTime
     then: Callable[[Ending], Sequence[Live]] = _nothing_more
-    waiting: WaitingTime = field(default_factory=WaitingTime)
 
     @property
     def obeys(self) -> str:
@@ -108,7 +108,7 @@ class Search:
 
     def assignment(self, start: StartStage, at: float) -> Assignment:
         key = start.key
-        self.waiting.began(start.lease, at)
+        self.plan.waited(self.waiting.began(start.lease, at))
         return Assignment(
             key=key,
             lease=start.lease,
@@ -278,7 +278,8 @@ def search_of(
         following=following,
         lookahead=spec.terms.look_ahead,
     )
-    return Search(job, plan, {w.task.task_id: w.task for w in tasks}, observer, request, then)
+    named = {w.task.task_id: w.task for w in tasks}
+    return Search(job, plan, named, observer, request, WaitingTime(at), then)
 
 
 def _at(epoch_s: float | None) -> float | None:

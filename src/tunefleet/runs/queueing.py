@@ -46,8 +46,8 @@ class QueueEstimate:
 
 @dataclass(frozen=True, slots=True)
 class SharedWork:
-    """What is left of a job: seconds of its stages, or (`is_timed`) seconds until its search ends
-    whatever it does by then. Its owner has a share of `weight`; what is `urgent` goes first.
+    """What is left of a job: seconds of its stages, or (`is_timed`) seconds in which any of them
+    runs. Its owner has a share of `weight`; what is `urgent` goes first.
     `before_s` is left of its import and check; `after_s` is its delivery."""
 
     seconds: float
@@ -123,24 +123,18 @@ def delivered_s(works: Sequence[SharedWork], at_once: float) -> list[float]:
 
 def finished_s(which: int, works: Sequence[SharedWork], at_once: float) -> float:
     """Seconds until the search of one of works ends where so many stages of them run at once."""
-    if works[which].is_timed:
-        return works[which].seconds
-    left = [math.inf if work.is_timed else work.seconds for work in works]
+    left = [work.seconds for work in works]
     going, time_s = set(range(len(works))), 0.0
     while which in going:
-        rates = {n: at_once * share for n, share in _shares(works, going).items()}
-        until_s = [left[n] / rate for n, rate in rates.items()]
-        until_s += [works[n].seconds - time_s for n in going if works[n].is_timed]
-        step_s = max(0.0, min(until_s))
+        rates = {
+            n: min(at_once * share, 1.0 if works[n].is_timed else math.inf)
+            for n, share in _shares(works, going).items()
+        }
+        step_s = max(0.0, min(left[n] / rate for n, rate in rates.items()))
         time_s += step_s
         for n, rate in rates.items():
             left[n] -= step_s * rate
-        going = {
-            n
-            for n in going
-            if left[n] > _NOTHING_S
-            and not (works[n].is_timed and works[n].seconds - time_s <= _NOTHING_S)
-        }
+        going = {n for n in going if left[n] > _NOTHING_S}
     return time_s
 
 

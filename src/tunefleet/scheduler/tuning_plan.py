@@ -285,7 +285,7 @@ class TuningPlan:
         return now - self._began
 
     def waited(self, seconds: float) -> None:
-        """For other commands, while nothing of the job worked: no budget counts it."""
+        """For other jobs or commands, while nothing of the job worked: no budget counts it."""
         self._began += seconds
 
     def batch(self, task_id: str) -> int:
