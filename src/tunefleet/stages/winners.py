@@ -34,7 +34,7 @@ _ONE_RUN_TELLS_S = 5e-3
 _CHECK_TIMEOUT_S = 120.0
 #: Share of a budget in seconds for the choice among finalists, and the seconds that one takes: it
 #: is built twice and measured.
-_SHARE, _FINALIST_S = 0.03, 0.25
+_SHARE, _FINALIST_S = 0.02, 0.25
 #: Trials that are tried where all finalists compute something else, or cannot be built again.
 _SUCCESSORS = 3
 #: In the checks of a winner: how many trials of its task there were. Earlier versions do not say.
