@@ -18,7 +18,7 @@ the longest fusion, counts of other splits, vectorised loops and cached reads.
 Numbers of the context: `features/context.py`.
 
 Sums of logarithms over axes are what a linear layer over single primitives cannot keep apart from
-their number; boosted trees cannot sum at all. Measured: docs/benchmarks.md, cost models.
+their number; boosted trees cannot sum at all. Measured: docs/benchmarks-models.md.
 """
 
 from __future__ import annotations
