@@ -53,25 +53,20 @@ def run_build(place: StageContext, request: StepRequest) -> tuple[Finalists, tup
         jobs = list(_jobs(place, finalists, draft))
         settings = job.spec.settings.build
         builders = place.machine.builders(settings)
-        results = iter(builders.map(work.call, jobs, settings.timeout_s * 2))
+        results = iter(builders.map(work.call, jobs, settings.timeout_s * 3))
         built = []
         for weighted, trials in finalists:
             name = weighted.task.name
 
-            def kept(what: str) -> Built | None:
-                return _kept(next(results), f"{name}: {what}", objects, remarks)  # noqa: B023
-
-            default = kept("its plain schedule")
-            built.append(
-                (
-                    weighted.task.task_id,
-                    tuple(
-                        Finalist(t.candidate.candidate_id, kept("a finalist"), kept("a finalist"))
-                        for t in trials
-                    ),
-                    default,
-                )
-            )
+            default = _kept(next(results), f"{name}: its plain schedule", objects, remarks)
+            entries = []
+            for trial in trials:
+                forms, what = _forms(next(results)), f"{name}: a finalist"
+                packed = _kept(forms[0], what, objects, remarks)
+                same = forms[0] == forms[1]
+                checked = packed if same else _kept(forms[1], what, objects, remarks)
+                entries.append(Finalist(trial.candidate.candidate_id, packed, checked))
+            built.append((weighted.task.task_id, tuple(entries), default))
     return Finalists(tuple(built)), tuple(remarks)
 
 
@@ -181,16 +176,20 @@ def _jobs(
     for weighted, trials in finalists:
         program = weighted.task.program
         jobs.append((work.build_default, (program, target, "default", draft)))
-        for trial in trials:
-            jobs += _calls_of(program, target, trial, draft)
+        jobs += [_call_of(program, target, trial, draft) for trial in trials]
     return jobs
 
 
-def _calls_of(program: str, target: Target, trial: Trial, draft: str) -> list[tuple[Any, ...]]:
-    """The calls that build a trial in both forms."""
+def _call_of(program: str, target: Target, trial: Trial, draft: str) -> tuple[Any, ...]:
+    """The call that builds a trial in both forms."""
     candidate = trial.candidate
     args = (program, target, candidate.candidate_id, candidate.trace, draft)
-    return [(work.build_candidate, args), (work.build_checked, args)]
+    return work.build_finalist, args
+
+
+def _forms(outcome: Any) -> tuple[Any, Any]:
+    """For measuring and for checking; of a call that failed its failure twice."""
+    return (outcome, outcome) if isinstance(outcome, CallFailure) else outcome
 
 
 def _kept(outcome: Any, what: str, objects: Blobs, remarks: list[Remark]) -> Built | None:
@@ -235,13 +234,12 @@ def _decide(
 def _built_now(place: StageContext, job: Job, contest: _Contest, draft: str) -> list[_Entry]:
     """The trials after the finalists, built here: that all of these are wrong is rare."""
     settings = job.spec.settings.build
-    jobs = [
-        call
-        for trial in contest.others
-        for call in _calls_of(contest.weighted.task.program, place.target, trial, draft)
+    program = contest.weighted.task.program
+    jobs = [_call_of(program, place.target, trial, draft) for trial in contest.others]
+    outcomes = place.machine.builders(settings).map(work.call, jobs, settings.timeout_s * 3)
+    pairs = [
+        (trial, *_forms(outcome)) for trial, outcome in zip(contest.others, outcomes, strict=True)
     ]
-    outcomes = iter(place.machine.builders(settings).map(work.call, jobs, settings.timeout_s * 2))
-    pairs = [(trial, next(outcomes), next(outcomes)) for trial in contest.others]
     return [
         (trial, packed, checked)
         for trial, packed, checked in pairs

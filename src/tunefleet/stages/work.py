@@ -58,8 +58,8 @@ def run_update(
 
 
 build_candidate = build.build_candidate
+build_finalist = build.build_finalist
 build_default = build.build_default
-build_checked = build.build_checked
 weights = programs.weights
 compile_probe = links.compile_probe
 run_sequences = sequence.run_sequences

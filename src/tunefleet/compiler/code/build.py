@@ -71,13 +71,36 @@ def build_candidate(
 
     Weights that the schedule packs are arguments with their packed shape.
     """
+    modules = _scheduled(program, target, trace)
+    if isinstance(modules, Failure):
+        return modules
+    return compile_module(modules[1], target, candidate_id, directory)
+
+
+def build_finalist(
+    program: str, target: Target, candidate_id: str, trace: str, directory: str
+) -> tuple[Built | Failure, Built | Failure]:
+    """A candidate as `build_candidate` and `build_checked` compile it. Where it packs no weights
+    both are one."""
+    modules = _scheduled(program, target, trace)
+    if isinstance(modules, Failure):
+        return modules, modules
+    whole, packed = modules
+    measured = compile_module(packed, target, candidate_id, directory)
+    if tvm.ir.structural_equal(packed, whole):
+        return measured, measured
+    return measured, compile_module(whole, target, candidate_id, directory)
+
+
+def _scheduled(program: str, target: Target, trace: str) -> tuple[Any, Any] | Failure:
+    """The program of a trace, and without the packing of its weights."""
     try:
-        packed = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)
-        module = packed(scheduled(load_program(program), target, trace))
+        without = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)
+        module = scheduled(load_program(program), target, trace)
+        return module, without(module)
     except Exception as error:
         raise_mistake(error)
         return Failure(FailureKind.INSTANTIATE, one_line(error))
-    return compile_module(module, target, candidate_id, directory)
 
 
 def build_default(program: str, target: Target, name: str, directory: str) -> Built | Failure:
@@ -90,12 +113,10 @@ def build_checked(
     program: str, target: Target, name: str, trace: str, directory: str
 ) -> Built | Failure:
     """Compile a candidate including its weight packing, so that it takes the task's arguments."""
-    try:
-        module = scheduled(load_program(program), target, trace)
-    except Exception as error:
-        raise_mistake(error)
-        return Failure(FailureKind.INSTANTIATE, one_line(error))
-    return compile_module(module, target, name, directory)
+    modules = _scheduled(program, target, trace)
+    if isinstance(modules, Failure):
+        return modules
+    return compile_module(modules[0], target, name, directory)
 
 
 def compile_module(module: Any, target: Target, name: str, directory: str) -> Built | Failure:
