@@ -230,15 +230,19 @@ def test_finalists_are_measured_in_turn(built: Built) -> None:
 def test_every_candidate_computes_what_the_default_computes(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any, tmp_path: Path
 ) -> None:
-    from tunefleet.compiler.code.build import build_checked, build_default
+    from tunefleet.compiler.code.build import build_default, build_finalist
     from tunefleet.stages.work import check_output
 
     directory = str(tmp_path)
     default = build_default(conv_task.program, target, "default", directory)
     for c in candidates:
-        checked = build_checked(conv_task.program, target, c.candidate_id, c.trace, directory)
+        packed, checked = build_finalist(
+            conv_task.program, target, c.candidate_id, c.trace, directory
+        )
         assert isinstance(default, Built)
+        assert isinstance(packed, Built)
         assert isinstance(checked, Built)
+        assert (packed.path == checked.path) == (packed.args == default.args)  # packs nothing
         assert check_output(default, checked, seed=3).difference == ""
 
 

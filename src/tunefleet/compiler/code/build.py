@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import tvm_ffi
+
 from tunefleet.compiler.code.device_code import packed_imports
 from tunefleet.compiler.code.replay import scheduled
 from tunefleet.compiler.graph.forms import forms
@@ -87,7 +89,7 @@ def build_finalist(
         return modules, modules
     whole, packed = modules
     measured = compile_module(packed, target, candidate_id, directory)
-    if tvm.ir.structural_equal(packed, whole):
+    if tvm_ffi.structural_equal(packed, whole):
         return measured, measured
     return measured, compile_module(whole, target, candidate_id, directory)
 
