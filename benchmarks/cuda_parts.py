@@ -105,11 +105,12 @@ def _executed(tasks: Sequence[tuple[str, str, Sequence[str]]]) -> Iterator[dict[
                 (work.build_default, (program, target, "default", folder))
             ]
             jobs += [
-                (work.build_checked, (program, target, f"p{n}", trace, folder))
+                (work.build_finalist, (program, target, f"p{n}", trace, folder))
                 for n, trace in enumerate(traces)
             ]
             plain, *built = hosts.map(work.call, jobs, timeout_s=120)
-            for candidate in built:
+            for outcome in built:
+                candidate = outcome[1] if isinstance(outcome, tuple) else outcome
                 row = {"task": name, "outcome": "not built", "said": ""}
                 if isinstance(candidate, Built) and isinstance(plain, Built):
                     check = device.call(
