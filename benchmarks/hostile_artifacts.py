@@ -116,6 +116,7 @@ def _artifacts() -> list[Case]:
         *(_artifact(f"{file}: {name}", _of(file, damage), ODD if file.endswith("json") else (2,))
           for file in files for name, damage in damages.items()),
         _artifact("report.html: missing", _of("report.html", Path.unlink), ODD, "report"),
+        _artifact("evaluated: one bit flipped", _of("module.so", flipped), (2,), "evaluate"),
         _artifact("text in place of a module, with its sum", _own_sums("module.so", b"x" * 999)),
         _artifact("text in place of weights, with its sum",
                   _own_sums("module.safetensors", b"x" * 999)),
