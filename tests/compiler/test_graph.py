@@ -124,6 +124,47 @@ def test_transposes_in_a_row_are_joined(second: list[int], left: int) -> None:
     assert relax_names(simplify(mod)).count("relax.permute_dims") == left
 
 
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_a_normalisation_of_groups_has_no_reshapes_and_no_transposes(groups: int) -> None:
+    """As exporters write it: timm's test_efficientnet_gn, the decoders of diffusion models."""
+    from tvm import relax
+
+    from tunefleet.compiler.graph.layout import with_channels_last
+    from tunefleet.compiler.graph.simplify import simplify
+
+    def emit(builder: Any, x: Any) -> Any:
+        conv = builder.emit(relax.op.nn.conv2d(x, relax.const(array(4, 4, 3, 3)), padding=1))
+        flat = builder.emit(relax.op.reshape(conv, (1, groups, 4 * 36 // groups)))
+        scale, bias = relax.const(array(groups) + 1), relax.const(array(groups))
+        normal = builder.emit(relax.op.nn.instance_norm(flat, scale, bias, 1, [2], 1e-3))
+        back = builder.emit(relax.op.reshape(normal, (1, 4, 6, 6)))
+        scaled = builder.emit(relax.op.multiply(back, relax.const(array(4, 1, 1, seed=1))))
+        moved = builder.emit(relax.op.add(scaled, relax.const(array(1, 4, 1, 1, seed=2))))
+        return builder.emit(relax.op.nn.conv2d(moved, relax.const(array(4, 4, 1, 1))))
+
+    mod = build(emit)
+    x = array(1, 4, 6, 6)
+    simplified = simplify(mod)
+    np.testing.assert_allclose(run(mod, x), run(simplified, x), rtol=1e-4, atol=1e-4)
+    names = relax_names(simplify(with_channels_last(simplified)))
+    assert not {"relax.reshape", "relax.multiply", "relax.add"} & set(names)
+    assert names.index("relax.nn.group_norm") == names.index("relax.nn.conv2d") + 1
+
+
+def test_a_normalisation_of_other_groups_stays() -> None:
+    from tvm import relax
+
+    from tunefleet.compiler.graph.simplify import simplify
+
+    def emit(builder: Any, x: Any) -> Any:
+        flat = builder.emit(relax.op.reshape(x, (1, 3, 48)))  # of a channel and a third
+        scale, bias = relax.const(array(3)), relax.const(array(3))
+        normal = builder.emit(relax.op.nn.instance_norm(flat, scale, bias, 1, [2]))
+        return builder.emit(relax.op.reshape(normal, (1, 4, 6, 6)))
+
+    assert "relax.nn.instance_norm" in relax_names(simplify(build(emit)))
+
+
 def test_a_convolution_used_twice_keeps_its_scale_outside() -> None:
     from tvm import relax
 

@@ -135,6 +135,8 @@ def _multiply(rewriter: _Rewriter, call: Any) -> Any:
         return None
     if op_name(source) in _OUTPUT_AXIS:
         return _scaled_conv(source, factor)
+    if op_name(source) == "relax.nn.group_norm":
+        return _scaled_norm(source, factor, np.zeros(()))
     if op_name(source) == "relax.add":
         conv, bias = rewriter.definition(source.args[0]), value_of(source.args[1])
         if bias is None or op_name(conv) not in _OUTPUT_AXIS:
@@ -154,8 +156,7 @@ def _scaled_conv(conv: Any, factor: Array) -> Any:
     grouped = axis != 0 and int(attrs.groups) != 1
     if weight is None or grouped or (str(attrs.data_layout), str(attrs.kernel_layout)) != layout:
         return None
-    channels, spatial = weight.shape[axis], [1] * (weight.ndim - 2)
-    if factor.size != 1 and factor.shape not in ((1, channels, *spatial), (channels, *spatial)):
+    if not _is_per_channel(factor, weight.shape[axis], weight.ndim):
         return None
     shape = [1] * weight.ndim
     shape[axis] = factor.size
@@ -163,9 +164,30 @@ def _scaled_conv(conv: Any, factor: Array) -> Any:
     return relax.Call(conv.op, [conv.args[0], constant(scaled)], attrs, conv.ty_args)
 
 
+def _scaled_norm(norm: Any, factor: Array, shift: Array) -> Any:
+    """The normalisation with `factor` and `shift`, each a number or one per channel, in its own."""
+    x, *own = norm.args
+    scale, bias = map(value_of, own)
+    if scale is None or bias is None or int(norm.attrs.channel_axis) != 1:
+        return None
+    if not all(_is_per_channel(each, scale.size, _rank(x)) for each in (factor, shift)):
+        return None
+    factor, shift = (each.reshape(-1).astype(scale.dtype) for each in (factor, shift))
+    made = (constant(scale * factor), constant(bias * factor + shift))
+    return relax.Call(norm.op, [x, *made], norm.attrs, norm.ty_args)
+
+
+def _is_per_channel(value: Array, channels: int, rank: int) -> bool:
+    """Whether a value is a number, or one for each channel of images with these axes."""
+    spatial = [1] * (rank - 2)
+    return value.size == 1 or value.shape in ((1, channels, *spatial), (channels, *spatial))
+
+
 def _add(rewriter: _Rewriter, call: Any) -> Any:
     """(conv + b) + c -> conv + (b + c), as a bias before a batch norm gives."""
     value, source = value_of(call.args[1]), rewriter.definition(call.args[0])
+    if value is not None and op_name(source) == "relax.nn.group_norm":
+        return _scaled_norm(source, np.ones(()), value)
     if value is None or op_name(source) != "relax.add":
         return None
     bias = value_of(source.args[1])
@@ -211,6 +233,8 @@ def _reshape(rewriter: _Rewriter, call: Any) -> Any:
     inner = rewriter.definition(call.args[0])
     if op_name(inner) == "relax.reshape":
         return relax.op.reshape(inner.args[0], shape)
+    if op_name(inner) == "relax.nn.instance_norm":
+        return _group_norm(rewriter, inner, shape)
     bias = None
     if op_name(inner) == "relax.add" and isinstance(inner.args[1], GenericConst):
         bias, inner = inner.args[1], rewriter.definition(inner.args[0])
@@ -229,6 +253,25 @@ def _reshape(rewriter: _Rewriter, call: Any) -> Any:
         return None
     product = relax.op.matmul(source, inner.args[1])
     return product if bias is None else relax.op.add(rewriter.emit(product), bias)
+
+
+def _group_norm(rewriter: _Rewriter, norm: Any, shape: list[int]) -> Any:
+    """reshape(instance_norm(reshape(x, (N, groups, -1)))) -> group_norm(x), as exporters write it:
+    reshapes have no layout but the importer's, so that transposes would stay around them."""
+    flat = rewriter.any_definition(norm.args[0])
+    scale, bias, attrs = value_of(norm.args[1]), value_of(norm.args[2]), norm.attrs
+    if op_name(flat) != "relax.reshape" or scale is None or bias is None or len(shape) < 3:
+        return None
+    batch, groups, *rest = ints(norm.args[0].ty.shape.values)
+    channels, axes = shape[1], list(range(2, len(shape)))
+    if (
+        ints(flat.args[0].ty.shape.values) != shape
+        or (batch, channels % groups) != (shape[0], 0)
+        or (int(attrs.channel_axis), ints(attrs.axes)) != (1, list(range(2, 2 + len(rest))))
+    ):
+        return None
+    each = (constant(np.repeat(of, channels // groups)) for of in (scale, bias))
+    return relax.op.nn.group_norm(flat.args[0], *each, groups, 1, axes, float(attrs.epsilon))
 
 
 def _permute_dims(rewriter: _Rewriter, call: Any) -> Any:
