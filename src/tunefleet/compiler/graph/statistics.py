@@ -103,27 +103,32 @@ class _Sets:
         sums = te.compute(self.extents, total, name=f"{name}_sum")
         return te.compute(self.extents, lambda *at: sums(*at) / self.size, name=name)
 
-    def moments(self, x: Any) -> tuple[Any, Any]:
-        """Mean and variance of each set, in float32 at least."""
+    def _begin(self, x: Any, chosen: Sequence[Any]) -> Any:
+        """The first element of a set."""
+        first = list(chosen)
+        if self.channel is not None:
+            first[self.channel] = first[self.channel] * self._in_group
+        return _wide(x(*first))
+
+    def away(self, x: Any) -> Any:
+        """How far the mean of each set is from its first element: differences of numbers near one
+        another are exact. In float32 at least."""
         if not math.prod(self.extents) or not self.size:
             raise NotImplementedError("a variance of nothing")
+        return self.average("away", lambda at, chosen: _wide(x(*at)) - self._begin(x, chosen))
 
-        def begin(*chosen: Any) -> Any:
-            first = list(chosen)
-            if self.channel is not None:
-                first[self.channel] = first[self.channel] * self._in_group
-            return _wide(x(*first))
+    def mean(self, x: Any, away: Any, chosen: Sequence[Any]) -> Any:
+        return self._begin(x, chosen) + away(*chosen)
 
-        # Differences of numbers near one another are exact.
-        begins = te.compute(self.extents, begin, name="first")
-        away = self.average("away", lambda at, chosen: _wide(x(*at)) - begins(*chosen))
-        mean = te.compute(self.extents, lambda *at: begins(*at) + away(*at), name="mean")
+    def variances(self, x: Any, away: Any) -> Any:
+        """The variance of each set."""
+        means = te.compute(self.extents, lambda *at: self.mean(x, away, at), name="mean")
 
         def square(at: list[Any], chosen: Sequence[Any]) -> Any:
-            difference = _wide(x(*at)) - mean(*chosen)
+            difference = _wide(x(*at)) - means(*chosen)
             return difference * difference
 
-        return mean, self.average("variance", square)
+        return self.average("variance", square)
 
 
 def _wide(element: Any) -> Any:
@@ -137,7 +142,8 @@ def _reduced(builder: Any, call: Any, name: str, function: Callable[[Any], Any])
     after, dtype = ints(call.ty.shape.values), str(call.ty.dtype)
 
     def compute(x: Any) -> Any:
-        variances = _Sets(shape, list(axes)).moments(x)[1]
+        sets = _Sets(shape, list(axes))
+        variances = sets.variances(x, sets.away(x))
 
         def element(*place: Any) -> Any:
             kept = iter(place)
@@ -150,18 +156,27 @@ def _reduced(builder: Any, call: Any, name: str, function: Callable[[Any], Any])
 
 
 def _normalised(builder: Any, call: Any, name: str, sets: _Sets, scaled: Sequence[int]) -> Any:
-    """Elements less their set's mean, over its deviation; scale and bias are along `scaled`."""
-    dtype, epsilon = str(call.ty.dtype), float(call.attrs.epsilon)
+    """Elements less their set's mean, over its deviation; scale and bias are along `scaled`.
 
-    def compute(x: Any, scale: Any, bias: Any) -> Any:
-        mean, variances = sets.moments(x)
+    Means and deviations are programs of their own: in one with the elements most schedules compute
+    them again for each, and nothing that follows is fused with it.
+    """
+    dtype, epsilon, x = str(call.ty.dtype), float(call.attrs.epsilon), call.args[0]
 
+    def factor(x: Any, away: Any) -> Any:
+        variances = sets.variances(x, away)
+        return te.compute(
+            sets.extents, lambda *at: tirx.rsqrt(variances(*at) + epsilon), name="factor"
+        )
+
+    def elements(x: Any, away: Any, factors: Any, scale: Any, bias: Any) -> Any:
         def element(*place: Any) -> Any:
             chosen, own = sets.of(place), [place[axis] for axis in scaled]
-            difference = _wide(x(*place)) - mean(*chosen)
-            normal = difference * tirx.rsqrt(variances(*chosen) + epsilon)
+            normal = (_wide(x(*place)) - sets.mean(x, away, chosen)) * factors(*chosen)
             return (normal * _wide(scale(*own)) + _wide(bias(*own))).astype(dtype)
 
         return te.compute(sets.shape, element, name=name)
 
-    return builder.call_te(compute, *call.args, primfunc_name_hint=name)
+    away = builder.emit(builder.call_te(sets.away, x, primfunc_name_hint="mean"))
+    factors = builder.emit(builder.call_te(factor, x, away, primfunc_name_hint="deviation"))
+    return builder.call_te(elements, x, away, factors, *call.args[1:], primfunc_name_hint=name)
