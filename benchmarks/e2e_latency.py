@@ -1,4 +1,4 @@
-"""End-to-end latency: tuned network beside PyTorch eager and compile, ONNX Runtime.
+"""End-to-end latency: tuned network, PyTorch eager and compile, ONNX Runtime.
 
 Each network is tuned from nothing in a fresh home for at most `--minutes` (a home kept with
 `--home` is tuned once), then all sides are

@@ -189,7 +189,7 @@ def checked(
     intrinsic: Any, form: Sequence[int], count: int, folder: str, board: Any
 ) -> dict[str, Any]:
     """How many of the programs of a shape are right, or compile where nothing executes them."""
-    from tunefleet.compiler.code.build import build_candidate, build_checked
+    from tunefleet.compiler.code.build import build_finalist
     from tunefleet.compiler.space.intrinsics import least_target, runs_on
     from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.errors import SetupError
@@ -201,13 +201,12 @@ def checked(
     target = least_target(intrinsic)
     program, padded = program_of(shape, intrinsic)
     traces = traces_of(program, target, count, intrinsic.name)
-    build = build_checked if runs or emulated else build_candidate
     row = {"intrinsic": intrinsic.name, "shape": "x".join(map(str, shape)), "programs": len(traces)}
     try:
-        built = [build(program, target, "x", trace, folder) for trace in traces]
+        forms = [build_finalist(program, target, "x", trace, folder) for trace in traces]
     except SetupError as missing:  # no compiler for another machine
         return row | {"programs": 0, "good": 0, "how": str(missing)}
-    built = [each for each in built if hasattr(each, "path")]
+    built = [checked for _, checked in forms if hasattr(checked, "path")]
     if runs:
         return row | {"how": "ran", "good": _right(built, intrinsic, shape, padded)}
     if emulated:

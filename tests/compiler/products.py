@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tunefleet.compiler.code.build import build_checked
+from tunefleet.compiler.code.build import build_finalist
 from tunefleet.compiler.space.tensorised import CpuTensorised
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, stored, widened
@@ -62,7 +62,7 @@ def tensorised_traces(space, count, seed=0, intrinsic=None):
 
 
 def result_of(program, target, trace, arrays, tmp_path):
-    built = build_checked(program, target, "x", trace, str(tmp_path))
+    _, built = build_finalist(program, target, "x", trace, str(tmp_path))
     assert isinstance(built, Built)
     shape, dtype = built.args[-1]
     result = tvm.runtime.tensor(np.zeros(shape, dtype))

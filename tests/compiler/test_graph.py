@@ -124,31 +124,36 @@ def test_transposes_in_a_row_are_joined(second: list[int], left: int) -> None:
     assert relax_names(simplify(mod)).count("relax.permute_dims") == left
 
 
-@pytest.mark.parametrize("groups", [1, 2, 4])
-def test_a_normalisation_of_groups_has_no_reshapes_and_no_transposes(groups: int) -> None:
+@pytest.mark.parametrize(("groups", "rank"), [(1, 2), (2, 2), (4, 2), (2, 3)])
+def test_a_normalisation_of_groups_has_no_reshapes_and_no_transposes(
+    groups: int, rank: int
+) -> None:
     """As exporters write it: timm's test_efficientnet_gn, the decoders of diffusion models."""
     from tvm import relax
 
     from tunefleet.compiler.graph.layout import with_channels_last
     from tunefleet.compiler.graph.simplify import simplify
 
+    name, ones, size = f"conv{rank}d", (1,) * rank, (1, 4, *(6,) * rank)
+    conv = getattr(relax.op.nn, name)
+
     def emit(builder: Any, x: Any) -> Any:
-        conv = builder.emit(relax.op.nn.conv2d(x, relax.const(array(4, 4, 3, 3)), padding=1))
-        flat = builder.emit(relax.op.reshape(conv, (1, groups, 4 * 36 // groups)))
+        first = builder.emit(conv(x, relax.const(array(4, 4, *(3,) * rank)), padding=1))
+        flat = builder.emit(relax.op.reshape(first, (1, groups, 4 * 6**rank // groups)))
         scale, bias = relax.const(array(groups) + 1), relax.const(array(groups))
         normal = builder.emit(relax.op.nn.instance_norm(flat, scale, bias, 1, [2], 1e-3))
-        back = builder.emit(relax.op.reshape(normal, (1, 4, 6, 6)))
-        scaled = builder.emit(relax.op.multiply(back, relax.const(array(4, 1, 1, seed=1))))
-        moved = builder.emit(relax.op.add(scaled, relax.const(array(1, 4, 1, 1, seed=2))))
-        return builder.emit(relax.op.nn.conv2d(moved, relax.const(array(4, 4, 1, 1))))
+        back = builder.emit(relax.op.reshape(normal, size))
+        scaled = builder.emit(relax.op.multiply(back, relax.const(array(4, *ones, seed=1))))
+        moved = builder.emit(relax.op.add(scaled, relax.const(array(1, 4, *ones, seed=2))))
+        return builder.emit(conv(moved, relax.const(array(4, 4, *ones))))
 
-    mod = build(emit)
-    x = array(1, 4, 6, 6)
+    mod = build(emit, size)
+    x = array(*size)
     simplified = simplify(mod)
     np.testing.assert_allclose(run(mod, x), run(simplified, x), rtol=1e-4, atol=1e-4)
     names = relax_names(simplify(with_channels_last(simplified)))
     assert not {"relax.reshape", "relax.multiply", "relax.add"} & set(names)
-    assert names.index("relax.nn.group_norm") == names.index("relax.nn.conv2d") + 1
+    assert names.index("relax.nn.group_norm") == names.index(f"relax.nn.{name}") + 1
 
 
 def test_a_normalisation_of_other_groups_stays() -> None:

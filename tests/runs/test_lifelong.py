@@ -299,14 +299,21 @@ class TestVersions:
         assert (self.used(home, store) == small.card.id) is not is_used
         assert "pairs in order: 0.500 before" in told(learning)
 
-    def test_the_next_version_learns_on_from_it(
-        self, home: Path, small: RegistryEntry, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def learned_before(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> tuple[MemoryStore, Learning]:
+        """One search was learned, and another ended since; versions rank equally."""
         monkeypatch.setattr(lifelong, "_means", lambda given: {"pca": 1.0})
         store = MemoryStore()
         searched(store, "k80", 4)
         first = learn_once(store, home, "", epochs=1)
         searched(store, "t4", 4)
+        return store, first
+
+    def test_the_next_version_learns_on_from_it(
+        self, home: Path, small: RegistryEntry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store, first = self.learned_before(home, monkeypatch)
         second = learn_once(store, home, "", epochs=1)
         assert (second.parent, second.jobs) == (first.model, ("t4",))
         # The way back, and of others nothing changed.
@@ -342,11 +349,7 @@ class TestVersions:
     def test_a_choice_meanwhile_is_kept(
         self, home: Path, small: RegistryEntry, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(lifelong, "_means", lambda given: {"pca": 1.0})
-        store = MemoryStore()
-        searched(store, "k80", 4)
-        first = learn_once(store, home, "", epochs=1)
-        searched(store, "t4", 4)
+        store, first = self.learned_before(home, monkeypatch)
         learned, parents = lifelong._continued, list[str]()
 
         def chosen_meanwhile(of: Any, parent: Any, new: Any, epochs: Any) -> Any:

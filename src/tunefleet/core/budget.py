@@ -23,7 +23,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 class Budget:
     """Limits of one job; at least one that is not `target_latency_s` is set.
 
-    `trials` counts all tasks of the network together, `trials_per_task` those of each.
+    `trials` counts all tasks of the network together, `trials_per_task` those of each. `seconds`
+    are of wall-clock time, without what the job only waits for others.
     `device_seconds` counts what the job's profile stages take. `target_latency_s` is what is agreed
     (`core.agreement`).
     """

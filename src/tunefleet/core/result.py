@@ -51,8 +51,8 @@ def _check_figures(owner: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What the network was measured beside: its source framework, or, on another machine,
-    the network with plain schedules.
+    """What the network is compared with: its source framework, or on another machine the network
+    with plain schedules.
 
     `speedup` is how many times as long the baseline takes as what is delivered; None where the
     measurement does not support a ratio, for the reason in `why_no_speedup`.

@@ -82,8 +82,8 @@ def build_candidate(
 def build_finalist(
     program: str, target: Target, candidate_id: str, trace: str, directory: str
 ) -> tuple[Built | Failure, Built | Failure]:
-    """A candidate as `build_candidate` and `build_checked` compile it. Where it packs no weights
-    both are one."""
+    """A candidate as `build_candidate` compiles it, for measuring, and including the packing of its
+    weights, so that it takes the task's arguments, for checking. Without any both are one."""
     modules = _scheduled(program, target, trace)
     if isinstance(modules, Failure):
         return modules, modules
@@ -95,9 +95,9 @@ def build_finalist(
 
 
 def _scheduled(program: str, target: Target, trace: str) -> tuple[Any, Any] | Failure:
-    """The program of a trace, and without the packing of its weights."""
+    """The program of a trace, and that without the packing of its weights."""
+    without = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)
     try:
-        without = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)
         module = scheduled(load_program(program), target, trace)
         return module, without(module)
     except Exception as error:
@@ -109,16 +109,6 @@ def build_default(program: str, target: Target, name: str, directory: str) -> Bu
     """Compile a task with the plain schedule, which networks use for tasks without a winner."""
     direct, *_ = forms(load_program(program))
     return compile_module(plainly_scheduled(direct, target), target, name, directory)
-
-
-def build_checked(
-    program: str, target: Target, name: str, trace: str, directory: str
-) -> Built | Failure:
-    """Compile a candidate including its weight packing, so that it takes the task's arguments."""
-    modules = _scheduled(program, target, trace)
-    if isinstance(modules, Failure):
-        return modules
-    return compile_module(modules[0], target, name, directory)
 
 
 def compile_module(module: Any, target: Target, name: str, directory: str) -> Built | Failure:
