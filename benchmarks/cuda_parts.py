@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tunefleet.core.device import DeviceKind, DeviceSpec
+from tunefleet.core.step import Rounds
 from tunefleet.core.target import CudaTarget
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ SPEC = DeviceSpec(DeviceKind.CUDA)
 _SUITE = ROOT / "tests" / "devices" / "cuda_conformance.py"
 #: Of a WMMA product: rows, columns, depth; the last divides into no fragments.
 _PRODUCTS = ((64, 64, 48), (31, 30, 40))
-_ROUNDS, _ROUND_S = 12, 0.2
+_ROUNDS = Rounds(12, turn_s=0.2)
 _CALL_S = 600.0
 
 
@@ -323,7 +324,7 @@ def in_turn(
 
     timers = {side: LocalNetwork(path, "main", 0).timer(inputs) for side, path in modules.items()}
     timers |= {side: timer_of(run) for side, run in _torch_sides(source, inputs, half).items()}
-    times = time_interleaved(list(timers.values()), _ROUNDS, _ROUND_S)
+    times = time_interleaved(list(timers.values()), _ROUNDS)
     return dict(zip(timers, times, strict=True))
 
 

@@ -115,6 +115,7 @@ class Bench:
 
     def latencies(self, name: str, directories: list[Path], rounds: int) -> list[list[float]]:
         """Seconds of a network's modules, measured in turn on the device."""
+        from tunefleet.core.step import Rounds
         from tunefleet.stages import work
 
         imported = self.networks[name].variants[0]
@@ -123,7 +124,7 @@ class Bench:
             fleet = self.fleet(home)
             found: list[list[float]] = fleet.machine.device.call(
                 work.time_networks, paths, "main", list(imported.example_inputs),
-                self.target.threads, rounds, 0.25,
+                self.target.threads, Rounds(rounds),
             )[0]  # fmt: skip
             fleet.close()
         return found

@@ -24,7 +24,7 @@ from typing import Any
 import common
 
 NETWORKS = ("zoo:tiny_cnn", "zoo:mobilenet_v2", "zoo:squeezenet")
-_ROUND_S = 0.2
+_TURN_S = 0.2
 #: A call may take so many times the bare module's time, of networks of a millisecond or more.
 _MOST_OVERHEAD = 1.02
 _LEAST_S = 1e-3
@@ -111,6 +111,7 @@ def main(options: argparse.Namespace) -> int:
     import tunefleet
     from tunefleet.compiler.code.executable import time_interleaved, timer_of
     from tunefleet.core.statistics import interval, median
+    from tunefleet.core.step import Rounds
 
     started = time.time()
     rows, checks = [], []
@@ -122,7 +123,7 @@ def main(options: argparse.Namespace) -> int:
             with tunefleet.load(artifact) as module:
                 runs = runs_of(spec, artifact, module, folder)
                 timers = [timer_of(run) for run in runs.values()]
-                rounds = time_interleaved(timers, options.rounds, _ROUND_S)
+                rounds = time_interleaved(timers, Rounds(options.rounds, turn_s=_TURN_S))
                 for side, seconds in zip(runs, rounds, strict=True):
                     ratio = interval([a / b for a, b in zip(seconds, rounds[0], strict=True)])
                     latency = interval(seconds).scaled(1e6)

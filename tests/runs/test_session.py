@@ -581,10 +581,10 @@ def test_what_cannot_be_measured_is_delivered_all_the_same(
     compare = measure.compare
     notes: list[Any] = []
 
-    def limited(contenders: Any, *args: Any) -> Any:
+    def limited(contenders: Any, *args: Any, **how: Any) -> Any:
         if len(contenders) > measured:
             raise JobError("measuring the network failed: out of memory", cure="free some")
-        return compare(contenders, *args)
+        return compare(contenders, *args, **how)
 
     monkeypatch.setattr(measure, "compare", limited)
     monkeypatch.setattr(verify, "compare", limited)

@@ -231,6 +231,16 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
+class Rounds:
+    """How networks are measured in turn: in how many rounds, fewer where these take longer than
+    `limit_s` seconds, and how many seconds of one network a round has at most."""
+
+    number: int
+    limit_s: float = 40.0
+    turn_s: float = 0.25
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Latencies in seconds by contender, of each round in turn; a slow one may have fewer rounds,
     the first of those of the others. `disturbed` is the share of the

@@ -185,7 +185,7 @@ def _measured(
     from tunefleet.artifacts.network import entry_name
     from tunefleet.compiler.frontends.examples import seeded_inputs
     from tunefleet.compiler.frontends.references import reference_of
-    from tunefleet.core.step import Comparison
+    from tunefleet.core.step import Comparison, Rounds
     from tunefleet.core.undisturbed import MOST_MOVED
     from tunefleet.hardware.processor import cpu_info
     from tunefleet.stages.measure import ON_CPU, SOURCE, TUNED, figures_of
@@ -211,8 +211,7 @@ def _measured(
             entry_name(index),
             list(seeded_inputs(signature.inputs, artifact.network.ranges)),
             len(cpu_info().granted) if on_gpu else artifact.target.threads,
-            rounds,
-            0.25,
+            Rounds(rounds),
         )
         moved = abs(drift_since(reference, before, MOST_MOVED))
     named = {name: tuple(of) for name, of in zip(contenders, latencies, strict=True)}

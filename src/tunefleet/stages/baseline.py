@@ -7,7 +7,7 @@ from tunefleet.core.step import Remark, SourceMeasured
 from tunefleet.core.undisturbed import NOT_MEASURABLE
 from tunefleet.errors import InternalError, JobError
 from tunefleet.scheduler.job_plan import MOST_AGAIN
-from tunefleet.stages.measure import SOURCE, Contender, compare
+from tunefleet.stages.measure import SOURCE, Contender, compare, rounds_of
 from tunefleet.stages.place import StageContext, StepRequest
 from tunefleet.stages.prepared import expectation_of, prepared_of
 
@@ -26,7 +26,7 @@ def run(place: StageContext, request: StepRequest) -> tuple[SourceMeasured, tupl
         )
     inputs = expectation_of(place, request.preparation, prepared).inputs
     place.grant(prepared.imported.footprint)
-    rounds = delivery.settings.measure.end_to_end_rounds
+    rounds = rounds_of(delivery, len(inputs))
     comparisons = tuple(
         compare([Contender(SOURCE, prepared.references[index])], given, place, rounds, index)
         for index, given in enumerate(inputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from tunefleet.artifacts.network import entry_name
 from tunefleet.core.forms import has_peak_of_floats
 from tunefleet.core.result import Baseline, MeasuredShape
-from tunefleet.core.step import Comparison, Measured, Remark
+from tunefleet.core.step import Comparison, Measured, Remark, Rounds
 from tunefleet.core.undisturbed import MOST_MOVED, NOT_MEASURABLE
 from tunefleet.errors import InternalError, JobError
 from tunefleet.stages import work
@@ -27,7 +27,8 @@ SOURCE, UNTUNED, TUNED = "source", "untuned", "tuned"
 #: Behind the name of a source framework that is measured beside a GPU.
 ON_CPU = " on the CPU"
 
-_ROUND_S = 0.25
+#: Share of a budget in seconds for a comparison, and the seconds that there are in any case.
+_SHARE, _LEAST_S = 0.03, 6.0
 #: How often a disturbed measurement is made, as that of candidates.
 _ATTEMPTS = 2
 
@@ -50,7 +51,7 @@ def run(place: StageContext, request: StepRequest) -> tuple[Measured, tuple[Rema
     expectation = expectation_of(place, request.preparation, prepared)
     module = delivered_module(place, request)
     place.grant(prepared.imported.footprint)
-    rounds = delivery.rounds or delivery.settings.measure.end_to_end_rounds
+    rounds = rounds_of(delivery, len(expectation.inputs))
     remarks: list[Remark] = []
     comparisons: list[Comparison] = []
     for variant, inputs in enumerate(expectation.inputs):
@@ -87,6 +88,19 @@ def run(place: StageContext, request: StepRequest) -> tuple[Measured, tuple[Rema
     return measured, tuple(remarks)
 
 
+def rounds_of(delivery: Delivery, shapes: int) -> Rounds:
+    """The rounds of each of a network's shapes: those that are asked for, or the settings' number
+    as far as the job's budget has time for them."""
+    if delivery.rounds is not None:
+        return Rounds(delivery.rounds)
+    rounds = Rounds(delivery.settings.measure.end_to_end_rounds)
+    seconds = delivery.job.spec.budget.seconds if delivery.job is not None else None
+    if seconds is None:
+        return rounds
+    limit_s = max(_LEAST_S, seconds * _SHARE / shapes)
+    return replace(rounds, limit_s=min(rounds.limit_s, limit_s))
+
+
 def _source_on_cpu(place: StageContext, prepared: PreparedNetwork) -> bool:
     """Whether the source framework is measured on the CPU beside a GPU."""
     if place.gpu_here is None:
@@ -100,7 +114,7 @@ def _compared(
     module: Path,
     inputs: Sequence[Any],
     place: StageContext,
-    rounds: int,
+    rounds: Rounds,
     variant: int,
     remarks: list[Remark],
 ) -> Comparison | None:
@@ -135,13 +149,14 @@ def compare(
     contenders: Sequence[Contender],
     inputs: Sequence[Any],
     place: StageContext,
-    rounds: int,
+    rounds: Rounds,
     variant: int = 0,
+    attempts: int = _ATTEMPTS,
 ) -> Comparison:
     """Measure contenders end to end at one of the network's shapes, A B C A B C ..., on the
-    device. What was disturbed is measured once more, and the quieter measurement counts."""
+    device. What was disturbed is measured again, and the quieter measurement counts."""
     quietest: Comparison | None = None
-    for _ in range(_ATTEMPTS):
+    for _ in range(attempts):
         before = reference_latency(place)
         latencies, disturbed = on_device(
             place,
@@ -152,7 +167,6 @@ def compare(
             list(inputs),
             place.framework_threads,
             rounds,
-            _ROUND_S,
         )
         named = {c.name: tuple(of) for c, of in zip(contenders, latencies, strict=True)}
         moved = abs(drift_since(partial(reference_latency, place), before, MOST_MOVED))

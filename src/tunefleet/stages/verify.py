@@ -7,9 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from tunefleet.core.job import NOTHING_TO_TUNE
-from tunefleet.core.step import Checked, Compiled, Remark, StepKind, Verified
+from tunefleet.core.step import (
+    Checked,
+    Comparison,
+    Compiled,
+    Remark,
+    Rounds,
+    StepKind,
+    Verified,
+)
 from tunefleet.errors import JobError
-from tunefleet.stages.agreement import difference_of
+from tunefleet.stages.agreement import Arrays, difference_of
 from tunefleet.stages.check import running
 from tunefleet.stages.delivered import tuned_module
 from tunefleet.stages.known import known_share, programs_of
@@ -17,8 +25,9 @@ from tunefleet.stages.measure import Contender, compare, kernel_times
 from tunefleet.stages.place import StageContext, StepRequest
 from tunefleet.stages.prepared import expectation_of, prepared_of, result_of
 
-#: Rounds of the comparison that decides what is delivered.
-_ROUNDS = 3
+#: Rounds of the comparison that decides what is delivered. One is enough for a module that is so
+#: many times as fast as the plain one.
+_ROUNDS, _CLEARLY = 3, 1.5
 
 
 def run(place: StageContext, request: StepRequest) -> tuple[Verified, tuple[Remark, ...]]:
@@ -69,7 +78,7 @@ def _verified(place: StageContext, request: StepRequest) -> tuple[Verified, tupl
     if recorded.exists() and _same(place, request, recorded):
         contenders.append(Contender("graphs", recorded))
     try:
-        comparison = compare(contenders, expectation.inputs[0], place, _ROUNDS)
+        comparison = _decided(contenders, expectation.inputs[0], place)
     except JobError as error:
         # It computes what it should: that it was not timed is no reason to lose a search.
         return Verified(difference), (Remark(f"{error}: delivered unmeasured", warning=True),)
@@ -78,6 +87,15 @@ def _verified(place: StageContext, request: StepRequest) -> tuple[Verified, tupl
         why = "the tuned module is not faster than the plain one"
         return Verified(difference, why), (_told(why),)
     return Verified(difference, graphs=graphs), ()
+
+
+def _decided(contenders: list[Contender], inputs: Arrays, place: StageContext) -> Comparison:
+    """The plain module and the tuned ones, measured as long as it takes to decide."""
+    if len(contenders) == 2:
+        comparison = compare(contenders, inputs, place, Rounds(1), attempts=1)
+        if comparison.ratio("plain", "tuned").median >= _CLEARLY:
+            return comparison
+    return compare(contenders, inputs, place, Rounds(_ROUNDS))
 
 
 def _same(place: StageContext, request: StepRequest, recorded: Path) -> bool:

@@ -26,14 +26,14 @@ from tunefleet.workers.pool import CallFailure
 
 #: Candidates within this factor of the best may truly be faster; others are not worth the time.
 _CLOSE = 1.12
-#: A default schedule slower than this many times the winner's latency cannot win.
-_DEFAULT_IN_REACH = 3.0
+#: A default schedule whose one run took this many times the winner's latency cannot win.
+_DEFAULT_IN_REACH = 1.5
 #: One run tells the latency of a default schedule that takes longer: of a shorter one it tells
 #: mostly how long a call takes.
 _ONE_RUN_TELLS_S = 5e-3
 _CHECK_TIMEOUT_S = 120.0
-#: Share of a budget in seconds for the choice among finalists, and the seconds that one takes: it
-#: is built twice and measured.
+#: Share of a budget in seconds for the choice among finalists, and the seconds that one takes
+#: besides its runs: it is built twice.
 _SHARE, _FINALIST_S = 0.02, 0.25
 #: Trials that are tried where all finalists compute something else, or cannot be built again.
 _SUCCESSORS = 3
@@ -147,13 +147,17 @@ def _finalists(
         for weighted, trials in zip(tasks, measured, strict=True)
     ]
     whole = sum(latencies) or 1.0
-    most, seconds = job.spec.settings.measure.finalists, job.spec.budget.seconds
-    in_all = 100.0 if seconds is None else min(100.0, seconds * _SHARE / _FINALIST_S)
+    settings, seconds = job.spec.settings.measure, job.spec.budget.seconds
     found = []
     for weighted, trials, latency in zip(tasks, measured, latencies, strict=True):
-        limit = _latency(trials[0]) * _CLOSE if trials else 0.0
-        close = [trial for trial in trials if _latency(trial) <= limit]
-        found.append((weighted, close[: min(most, 1 + round(in_all * latency / whole))]))
+        best_s = _latency(trials[0]) if trials else 0.0
+        in_all = 100.0
+        if seconds is not None:
+            takes_s = _FINALIST_S + settings.final_repeats * best_s
+            in_all = min(in_all, seconds * _SHARE / takes_s)
+        close = [trial for trial in trials if _latency(trial) <= best_s * _CLOSE]
+        most = min(settings.finalists, 1 + round(in_all * latency / whole))
+        found.append((weighted, close[:most]))
     return found
 
 

@@ -19,6 +19,7 @@ from tunefleet.core.placement import Connection
 from tunefleet.core.roofline import Bandwidth, without_dips
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.stage import SelectResult
+from tunefleet.core.step import Rounds
 from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, Measurement
@@ -157,8 +158,7 @@ def time_networks(
     entry: str,
     inputs: list[Any],
     threads: int,
-    rounds: int,
-    round_s: float,
+    rounds: Rounds,
 ) -> tuple[list[list[float]], float]:
     """Latencies of modules (by path) and, on this machine's processor, source frameworks in turn,
     and the share of the processor that other processes took, 0 where it is not this machine's."""
@@ -170,7 +170,7 @@ def time_networks(
         for c in contenders
     ]
     with disturbance.watched() as watch:
-        latencies = executable.time_interleaved(timers, rounds, round_s)
+        latencies = executable.time_interleaved(timers, rounds)
     timers.clear()
     give_back()  # what source frameworks opened is as large as the network
     elsewhere = _place.get()[0].rpc is not None

@@ -13,6 +13,7 @@ import pytest
 
 from tunefleet.core.device import DeviceSpec
 from tunefleet.core.settings import MeasureSettings
+from tunefleet.core.step import Rounds
 from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
@@ -115,7 +116,9 @@ class DeviceConformance:
 
     def test_networks_are_timed_in_turn(self, call: Callable[..., Any], folder: Path) -> None:
         path, inputs = programs.network(folder, self.target())
-        rounds, share = call(work.time_networks, [path, path], "main", inputs, 1, 3, 0.01)
+        rounds, share = call(
+            work.time_networks, [path, path], "main", inputs, 1, Rounds(3, turn_s=0.01)
+        )
         assert [len(of) for of in rounds] == [3, 3]
         assert all(0 < second < 1 for of in rounds for second in of)
         assert 0 <= share <= 1

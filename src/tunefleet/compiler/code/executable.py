@@ -28,6 +28,7 @@ from tunefleet.compiler.space.spaces import plainly_scheduled
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import is_foreign, to_tvm
 from tunefleet.compiler.toolchain.linking import link
+from tunefleet.core.step import Rounds
 from tunefleet.core.target import CudaTarget, Target
 from tunefleet.core.trial import Timer
 from tunefleet.system.progress import working_on
@@ -37,8 +38,7 @@ relax = tvm.relax
 
 Array = NDArray[Any]
 
-#: The time limit of a comparison of modules, and the minimum number of rounds.
-_LONGEST_S = 40.0
+#: Rounds of a comparison of modules that there are in any case.
 _FEWEST_ROUNDS = 3
 #: Of a network's turn in a round: so many runs, but not less than so many seconds.
 _ENOUGH_RUNS = 16
@@ -48,7 +48,9 @@ _SHORTEST_TURN_S = 0.1
 LEAST_SCALE = 1e-3
 #: A network that takes so many times as long as the fastest needs few rounds to be compared.
 _FAR = 10.0
-#: Longer runs get no further warm-up.
+#: Before each turn, while threads of the network before wait for work, and take a core.
+_PAUSE_S = 0.05
+#: One longer run is estimate enough.
 _LONG_RUN_S = 0.5
 #: The factor by which a network may exceed its share of a round. A first fraction of the runs is
 #: checked alone, then the number of runs doubles.
@@ -179,30 +181,30 @@ def timer_of(run: Callable[[], Any]) -> Timer:
     return lambda repeats: [_seconds(run) for _ in range(repeats)]
 
 
-def time_interleaved(timers: Sequence[Timer], rounds: int, round_s: float) -> list[list[float]]:
-    """Seconds per inference of several networks, A B A B ..., at most `round_s` seconds each per
-    round: the time of `_ENOUGH_RUNS` is enough.
+def time_interleaved(timers: Sequence[Timer], rounds: Rounds) -> list[list[float]]:
+    """Seconds per inference of several networks, A B A B ...: of each turn the time of
+    `_ENOUGH_RUNS` is enough.
 
     Each round yields one number per network, the median of its fastest quarter: noise on a shared
     machine only adds time. A network that takes longer than a round and far longer than the fastest
     is in the first rounds only.
     """
     estimates = [_estimate(timer) for timer in timers]
-    turns_s = [min(round_s, max(_SHORTEST_TURN_S, _ENOUGH_RUNS * e)) for e in estimates]
+    turns_s = [min(rounds.turn_s, max(_SHORTEST_TURN_S, _ENOUGH_RUNS * e)) for e in estimates]
     takes_s = list(map(max, turns_s, estimates))
-    far = [each > max(round_s, _FAR * min(estimates)) for each in estimates]
+    far = [each > max(rounds.turn_s, _FAR * min(estimates)) for each in estimates]
     far_s = sum(s for s, is_far in zip(takes_s, far, strict=True) if is_far)
-    fitting = int((_LONGEST_S - _FEWEST_ROUNDS * far_s) / (sum(takes_s) - far_s))
-    rounds = min(rounds, max(_FEWEST_ROUNDS, fitting))
+    fitting = int((rounds.limit_s - _FEWEST_ROUNDS * far_s) / (sum(takes_s) - far_s))
     seconds: list[list[float]] = [[] for _ in timers]
     spent_s = 0.0
-    for number in range(rounds):
-        if number >= _FEWEST_ROUNDS and spent_s > _LONGEST_S:
+    for number in range(min(rounds.number, max(_FEWEST_ROUNDS, fitting))):
+        if number >= _FEWEST_ROUNDS and spent_s > rounds.limit_s:
             break  # it takes longer than estimated
         for index, timer in enumerate(timers):
             if far[index] and number >= _FEWEST_ROUNDS:
                 continue
-            if estimates[index] < _LONG_RUN_S:
+            time.sleep(_PAUSE_S)
+            if estimates[index] < rounds.turn_s:
                 spent_s += sum(timer(1))  # refill the caches after another network
             repeats = max(1, math.ceil(turns_s[index] / estimates[index]))
             times = sorted(_turn(timer, repeats, _PATIENCE * turns_s[index]))
