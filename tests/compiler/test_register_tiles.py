@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ pytestmark = pytest.mark.tvm
 
 from tests.compiler.products import result_of, saved_program  # noqa: E402
 
+from tunefleet.compiler.code.packing import without_packing  # noqa: E402
+from tunefleet.compiler.code.replay import scheduled  # noqa: E402
 from tunefleet.compiler.graph.legalize import _by_phase  # noqa: E402
 from tunefleet.compiler.nests.encoding import TaskBehaviours  # noqa: E402
 from tunefleet.compiler.space.opening import task_space  # noqa: E402
@@ -17,7 +21,7 @@ from tunefleet.compiler.space.registers import Registers, tiles_of  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.host import native_target  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
-from tunefleet.core.forms import kind_of, tile_height  # noqa: E402
+from tunefleet.core.forms import kind_of, tile_height, tile_of  # noqa: E402
 from tunefleet.core.target import CpuTarget  # noqa: E402
 
 tvm = load_tvm()
@@ -54,11 +58,21 @@ def batched(rows, columns=32, depth=8, batch=3):
     return [a, b, te.compute((batch, rows, columns), lambda *i: product[i] * 2.0, name="scaled")]
 
 
-def convolution(size, stride, window):
+def convolution(size, stride, window, columns=32):
     a = te.placeholder((1, size, size, 8), name="A")
-    b = te.placeholder((window, window, 8, 32), name="B")
+    b = te.placeholder((window, window, 8, columns), name="B")
     sums = topi.nn.conv2d_nhwc(a, b, stride, window // 2, 1)
     return [a, b, topi.nn.relu(sums)]
+
+
+def with_bias(rows, columns):
+    """A product with a bias and a residual."""
+    a, b, product = matrix_product(rows, columns)
+    bias, before = te.placeholder((columns,), name="C"), te.placeholder((rows, columns), name="D")
+    sums = te.compute(product.shape, lambda i, j: product[i, j] + bias[j], name="biased")
+    clipped = topi.nn.relu(sums)
+    result = te.compute(product.shape, lambda i, j: clipped[i, j] + before[i, j], name="residual")
+    return [a, b, bias, before, result]
 
 
 def grouped(size, inputs=4, outputs=16, groups=2):
@@ -126,6 +140,12 @@ def traces_of(space, count, seed=0):
         depthwise(8, 1, 3, 0),
         transposed(),
         transposed(7),
+        matrix_product(13, 29),
+        with_bias(13, 29),
+        with_bias(12, 116),
+        batched(7, 37),
+        convolution(7, 1, 3, 18),
+        convolution(9, 2, 1, 58),
     ],
     ids=[
         "rows",
@@ -141,6 +161,12 @@ def traces_of(space, count, seed=0):
         "depthwise without border",
         "transposed",
         "transposed with a last tile",
+        "columns",
+        "columns with a bias",
+        "columns with short vectors",
+        "columns with a batch",
+        "columns with a window",
+        "columns with a stride",
     ],
 )
 def test_the_sums_are_those_of_the_task(outputs, tmp_path):
@@ -187,6 +213,24 @@ def test_rows_are_padded_to_the_tiles_and_the_last_one_is_repeated():
     assert 13 % height == 0 or "T.min(v_r, 12)" in str(padded)
 
 
+def test_vectors_overlap_where_they_do_not_divide_the_columns():
+    program = saved_program(with_bias(24, 58))
+    (trace,) = traces_of(task_space(program, CpuTarget("znver3", 1)), 1)
+    assert tile_of(trace)[1] == 8
+    padded = form_of(load_program(program), trace)
+    assert "T.min(v_j // 8 * 8, 50) + v_j % 8" in str(padded)
+    packed = without_packing(scheduled(load_program(program), CpuTarget("znver3", 1), trace))
+    weights = [int(extent) for extent in packed["main"].params[1].shape]
+    assert math.prod(weights) == 24 * 64
+
+
+@pytest.mark.parametrize("outputs", [with_heads(13, 3, 7), transposed(7, outputs=9)])
+def test_columns_do_not_overlap_where_they_are_rearranged(outputs):
+    space = task_space(saved_program(outputs), CpuTarget("znver3", 1)).decisions
+    population = space.sample(64, np.random.default_rng(0))
+    assert not any(tile_of(trace)[1] for trace in space.traces(population))
+
+
 def test_a_trace_fits_a_task_with_other_rows():
     first, second = (
         task_space(saved_program(matrix_product(rows)), CpuTarget("znver3", 1)).decisions
@@ -209,7 +253,7 @@ def test_tiles_fill_the_registers(registers, rows):
         assert padded <= 1.08 * rows
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(49, 17), (1, 64)])
+@pytest.mark.parametrize(("rows", "columns"), [(49, 7), (1, 64), (1, 58)])
 def test_without_vectors_of_columns_or_several_rows_there_are_no_tiles(rows, columns):
     space = task_space(saved_program(matrix_product(rows, columns)), CpuTarget("znver3", 1))
     population = space.decisions.sample(64, np.random.default_rng(0))

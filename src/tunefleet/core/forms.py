@@ -8,9 +8,9 @@ import re
 WINOGRAD_BLOCK = "winograd_products"
 
 #: Between the name of a product and the height of the register tiles that its rows are divided
-#: into, in the name of its block.
-_TILED = "_in_tiles_of_"
-_HEIGHT = re.compile(rf'{_TILED}(\d+)"')
+#: into, in the name of its block, and before the values of the vectors that its columns are.
+_TILED, _VECTORS = "_in_tiles_of_", "_by_"
+_TILE = re.compile(rf'{_TILED}(\d+)(?:{_VECTORS}(\d+))?"')
 
 #: The annotation of a product's block with its register tile, rows and columns: what a cost model
 #: sees of it.
@@ -29,15 +29,22 @@ def is_winograd(trace: str) -> bool:
     return f'"{WINOGRAD_BLOCK}' in trace
 
 
-def tiled_block(product: str, height: int) -> str:
-    """The name of the block of a product whose rows are in register tiles."""
-    return f"{product}{_TILED}{height}"
+def tiled_block(product: str, height: int, lanes: int = 0) -> str:
+    """The name of the block of a product whose rows are in register tiles, and its columns in
+    vectors that do not divide them, if `lanes` are given."""
+    return f"{product}{_TILED}{height}" + (f"{_VECTORS}{lanes}" if lanes else "")
+
+
+def tile_of(trace: str) -> tuple[int, int]:
+    """The height in rows of the register tile of a trace with padded rows, and the values of the
+    vectors of its columns, 0 where these are divided exactly; (0, 0) for other traces."""
+    match = _TILE.search(trace)
+    return (int(match.group(1)), int(match.group(2) or 0)) if match else (0, 0)
 
 
 def tile_height(trace: str) -> int:
-    """The height in rows of the register tile of a trace with padded rows; 0 for other traces."""
-    match = _HEIGHT.search(trace)
-    return int(match.group(1)) if match else 0
+    """The height of `tile_of`."""
+    return tile_of(trace)[0]
 
 
 def is_depthwise(trace: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tunefleet.core.forms import intrinsic_of, kind_of, tile_height
+from tunefleet.core.forms import intrinsic_of, kind_of, tile_of
 from tunefleet.core.job import Job, JobState
 from tunefleet.core.stage import StageKind
 from tunefleet.core.trial import Failure, FailureKind
@@ -92,7 +92,7 @@ def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterat
     if not trials:
         return
     # There each form of a task is a workload of its own.
-    entries: dict[tuple[int, int], Any] = {}
+    entries: dict[tuple[int, tuple[int, int]], Any] = {}
     target = json.dumps(target_json(job.spec.target), separators=(",", ":"), sort_keys=True)
     ended = {
         run.key.iteration: run.started_at + run.seconds
@@ -111,7 +111,7 @@ def _rows(store: Store, job: Job, index: int, task: Task, weight: int) -> Iterat
     }
     for number, trial in enumerate(trials, 1):
         trace = trial.candidate.trace
-        form = kind_of(trace), tile_height(trace)
+        form = kind_of(trace), tile_of(trace)
         if form not in entries:
             entries[form] = database_entry(form_of(load_program(task.program), trace))
         shash, definition, arguments = entries[form]

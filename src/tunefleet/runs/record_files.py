@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tunefleet.artifacts.artifact import MANIFEST, read_artifact
-from tunefleet.core.forms import tile_height
+from tunefleet.core.forms import tile_of
 from tunefleet.core.identity import DeviceIdentity, ToolchainIdentity
 from tunefleet.core.ids import canonical_json, digest
 from tunefleet.core.job import BESIDE_OTHERS
@@ -201,7 +201,7 @@ class _Workloads:
         self.target = target_json(target)
         self.task_ids = {weighted.task.task_id for weighted in tasks}
         self._tasks = [weighted.task for weighted in tasks]
-        self._heights: set[int] = set()
+        self._tiles: set[tuple[int, int]] = set()
         self._by_hash = {
             database_entry(form)[0]: weighted.task.task_id
             for weighted in tasks
@@ -210,14 +210,14 @@ class _Workloads:
 
     def task_id(self, workload: str, steps: Sequence[Any]) -> str | None:
         """The task of a workload that MetaSchedule names; None for one of no task here."""
-        height = tile_height(canonical_json(steps))
-        if workload not in self._by_hash and height and height not in self._heights:
-            self._heights.add(height)
-            self._by_hash |= self._padded(height)
+        tile = tile_of(canonical_json(steps))
+        if workload not in self._by_hash and tile[0] and tile not in self._tiles:
+            self._tiles.add(tile)
+            self._by_hash |= self._padded(*tile)
         return self._by_hash.get(workload)
 
-    def _padded(self, height: int) -> dict[str, str]:
-        """The tasks by their forms with rows in tiles of a height, each a workload of its own."""
+    def _padded(self, height: int, lanes: int) -> dict[str, str]:
+        """The tasks by their forms in tiles of a height, each a workload of its own."""
         from tunefleet.compiler.graph.forms import forms
         from tunefleet.compiler.space.padded_rows import with_padded_rows
         from tunefleet.compiler.toolchain.programs import database_entry, load_program
@@ -225,7 +225,7 @@ class _Workloads:
         found = {}
         for task in self._tasks:
             for form in forms(load_program(task.program)):
-                padded = with_padded_rows(form, height)
+                padded = with_padded_rows(form, height, lanes)
                 if padded is not None:
                     found[database_entry(padded)[0]] = task.task_id
         return found

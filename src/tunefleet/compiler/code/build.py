@@ -12,6 +12,7 @@ from typing import Any
 import tvm_ffi
 
 from tunefleet.compiler.code.device_code import packed_imports
+from tunefleet.compiler.code.packing import without_packing
 from tunefleet.compiler.code.replay import scheduled
 from tunefleet.compiler.graph.forms import forms
 from tunefleet.compiler.space.spaces import plainly_scheduled
@@ -96,10 +97,9 @@ def build_finalist(
 
 def _scheduled(program: str, target: Target, trace: str) -> tuple[Any, Any] | Failure:
     """The program of a trace, and that without the packing of its weights."""
-    without = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)
     try:
         module = scheduled(load_program(program), target, trace)
-        return module, without(module)
+        return module, without_packing(module)
     except Exception as error:
         raise_mistake(error)
         return Failure(FailureKind.INSTANTIATE, one_line(error))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.compiler.code.indices import evaluated
+from tunefleet.compiler.code.packing import without_packing
 from tunefleet.compiler.space.intrinsics import Tiles, tiles_called
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.features.behaviours import Access, Compute, Loop, Move, Run, Statement
@@ -47,7 +48,7 @@ def statements_of(module: Any) -> list[Statement]:
     Weights that a schedule packs count as packed, since packing happens when a network is compiled.
     """
     transform = tvm.s_tir.transform
-    module = transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
+    module = without_packing(module)
     for name in _PASSES:
         module = getattr(transform, name)()(module)
     module = transform.StmtSimplify()(tirx.transform.FlattenBuffer()(module))

@@ -1,12 +1,18 @@
-"""A product whose rows are one axis, padded to a multiple of a register tile's height.
+"""A product whose rows are one axis, padded to a multiple of a register tile's height, and whose
+columns are vectors that need not divide them.
 
 The 261 rows of a vision transformer or the 49 pixels of a small image divide into no good register
 tile. Here all rows of a product (the pixels of a convolution too) become one axis, rounded up to a
 multiple of the height. Rows past the last repeat the last one's data: their addresses are constant
 in the loop over the depth, so it has no branch. What follows the product does not read them.
 
-The program is derived from the task's own, so it is not stored; a trace names the height in the
-product's block (`core.forms.tile_height`).
+Columns that no vector divides, such as 58, 255 or 50,257, are covered by vectors of which the last
+begins earlier: some columns are computed twice and stored twice, alike, so no vector is cut and no
+store masked. Weights are packed for it, and what follows the product column by column is computed
+in the same vectors.
+
+The program is derived from the task's own, so it is not stored; a trace names the height and the
+vectors in the product's block (`core.forms.tile_of`).
 """
 
 from __future__ import annotations
@@ -18,10 +24,12 @@ from typing import Any
 import tvm_ffi
 
 from tunefleet.compiler.graph.forms import form_of as stored_form
-from tunefleet.compiler.space.products import Product, product_of
+from tunefleet.compiler.space.overlapping import OtherColumns, Overlapping
+from tunefleet.compiler.space.product_steps import PACKED
+from tunefleet.compiler.space.products import WIDE_WEIGHTS, Product, product_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import SPATIAL
-from tunefleet.core.forms import tile_height, tiled_block
+from tunefleet.core.forms import tile_of, tiled_block
 from tunefleet.errors import ForeignError
 
 tvm = load_tvm()
@@ -32,11 +40,11 @@ def form_of(module: Any, trace: str) -> Any:
     """The program that a trace schedules, as a module whose only function is `main`.
 
     Raises IndexError or ForeignError where the task has no such form."""
-    height = tile_height(trace)
+    height, lanes = tile_of(trace)
     stored = stored_form(module, trace)
     if not height:
         return stored
-    padded = with_padded_rows(stored, height)
+    padded = with_padded_rows(stored, height, lanes)
     if padded is None:
         raise ForeignError(f"the task has no product with rows in tiles of {height}")
     return padded
@@ -60,9 +68,10 @@ def own_rows(product: Product) -> tuple[int, ...]:
     return tuple(number for number in product.rows if number not in product.weight_axes)
 
 
-def with_padded_rows(module: Any, height: int) -> Any | None:
-    """The module with its product's rows as one axis, a multiple of `height`; None without such a
-    product."""
+def with_padded_rows(module: Any, height: int, lanes: int = 0) -> Any | None:
+    """The module with its product's rows as one axis, a multiple of `height`, and its columns in
+    vectors of `lanes` that overlap, if these are given; None without such a product, or where what
+    follows is not computed column by column."""
     product = tiled_product(module)
     if product is None:
         return None
@@ -72,13 +81,19 @@ def with_padded_rows(module: Any, height: int) -> Any | None:
     place, realize = next(
         (number, found)
         for number, statement in enumerate(statements)
-        if (found := _realized(statement)) and str(found.block.name_hint) == product.block
+        if (found := realized(statement)) and str(found.block.name_hint) == product.block
     )
-    padded = _Padded(product, realize.block, height)
+    padded = _Padded(product, realize.block, height, lanes)
     after = statements[place + 1 :]
     if any(parameter.same_as(padded.result) for parameter in function.params):
         after = [padded.copy()]
-    made = [padded.nest(), *(padded.following(each, function.params) for each in after)]
+    if lanes and not all(map(padded.is_alike, after)):
+        return None
+    try:
+        followed = [padded.following(each, function.params) for each in after]
+    except OtherColumns:
+        return None
+    made = [*padded.weights(), padded.nest(), *followed]
     allocated = [b for b in root.alloc_buffers if not padded.replaces(b)] + padded.buffers
     statements[place:] = made
     block = tvm.s_tir.SBlock(
@@ -89,7 +104,7 @@ def with_padded_rows(module: Any, height: int) -> Any | None:
     return tvm.IRModule({"main": function.with_body(body)})
 
 
-def _realized(statement: Any) -> Any:
+def realized(statement: Any) -> Any:
     """The block inside a nest of loops; None if there is more than one."""
     while isinstance(statement, tirx.For):
         statement = statement.body
@@ -98,7 +113,7 @@ def _realized(statement: Any) -> Any:
 
 def _is_plain(statement: Any) -> bool:
     """Whether a statement is one block that stores one element."""
-    realize = _realized(statement)
+    realize = realized(statement)
     return realize is not None and isinstance(realize.block.body, tirx.BufferStore)
 
 
@@ -106,17 +121,21 @@ class _Padded:
     """The block of a product with other iterators: axes of the weights, all own rows as one, the
     column, the sums and the depth. What follows it in the same order has one axis of rows too."""
 
-    def __init__(self, product: Product, block: Any, height: int) -> None:
+    def __init__(self, product: Product, block: Any, height: int, lanes: int) -> None:
         self._product = product
         self._block = block
         self._own = own_rows(product)
         self._shared = tuple(number for number in product.rows if number not in self._own)
         self._count = math.prod(product.extents[number] for number in self._own)
-        self._name = tiled_block(product.block, height)
+        self._name = tiled_block(product.block, height, lanes)
         self.result = block.body.buffer
         rows = -(-self._count // height) * height
         columns = product.extents[product.column]
-        self._sums = self._buffer(self._name, rows, columns, product.accumulator)
+        self._vectors = Overlapping(columns, lanes, product.index_type) if lanes else None
+        self._columns = self._vectors.computed if self._vectors else columns
+        self._weight = block.reads[product.weight_read].source
+        self._wide = self._wide_weights() if lanes else self._weight
+        self._sums = self._buffer(self._name, rows, self._columns, product.accumulator)
         variables = [v.var for v in block.iter_vars]
         dimensions = [_place(variables, index) for index in block.body.indices]
         #: Buffers, what takes their place, and the iterators that their dimensions are.
@@ -125,10 +144,37 @@ class _Padded:
     @property
     def buffers(self) -> list[Any]:
         """The buffers that take the place of others."""
-        return [new for _, new, _ in self._replaced]
+        new = [new for _, new, _ in self._replaced]
+        return new if self._wide.same_as(self._weight) else [self._wide, *new]
 
     def replaces(self, buffer: Any) -> bool:
         return any(old.same_as(buffer) for old, _, _ in self._replaced)
+
+    def _wide_weights(self) -> Any:
+        product = self._product
+        shape = [
+            self._columns if number == product.column else int(extent)
+            for number, extent in zip(product.weight_axes, self._weight.shape, strict=True)
+        ]
+        typed = [tirx.const(extent, product.index_type) for extent in shape]
+        return tirx.decl_buffer(typed, str(self._weight.dtype), name=WIDE_WEIGHTS)
+
+    def weights(self) -> list[Any]:
+        """The loops that put the weights of each vector's columns side by side, if these are not
+        the program's."""
+        if self._vectors is None:
+            return []
+        product, wide = self._product, self._wide
+        index = [tirx.Var(f"v_{i}", product.index_type) for i in range(len(wide.shape))]
+        column = product.weight_axes.index(product.column)
+        read = [*index]
+        read[column] = self._vectors.column(index[column])
+        body = tirx.BufferStore(wide, self._weight[tuple(read)], index)
+        extents = [int(extent) for extent in wide.shape]
+        made = {PACKED: True} if product.constant_weight else None
+        reads = [_element(self._weight, read)]
+        kinds = [SPATIAL] * len(index)
+        return [_nested(WIDE_WEIGHTS, index, kinds, extents, reads, body, None, made)]
 
     def nest(self) -> Any:
         """The loops of the product."""
@@ -142,7 +188,8 @@ class _Padded:
             old = None if number is None else self._block.iter_vars[number]
             variables.append(row if old is None else tirx.Var(str(old.var.name), index_type))
             kinds.append(SPATIAL if old is None else int(old.iter_type))
-            extents.append(padded if number is None else product.extents[number])
+            extent = self._columns if number == product.column else product.extents[number or 0]
+            extents.append(padded if number is None else extent)
             if number is not None:
                 new[number] = variables[-1]
         last = tirx.const(self._count - 1, index_type)
@@ -150,12 +197,25 @@ class _Padded:
         by_old = [(v.var, new[number]) for number, v in enumerate(self._block.iter_vars)]
         index = variables[: len(self._shared) + 2]
         sums = self._sums
-        factors = _replaced(self._block.body.value.b, by_old)
+        factors = self._of_wide(_replaced(self._block.body.value.b, by_old))
         body = tirx.BufferStore(sums, sums[tuple(index)] + factors, index)
         init = tirx.BufferStore(sums, self._block.init.value, index)
-        reads = [_replaced(region, by_old) for region in self._block.reads
+        reads = [self._of_wide(_replaced(region, by_old)) for region in self._block.reads
                  if not region.source.same_as(self.result)]  # fmt: skip
         return _nested(self._name, variables, kinds, extents, reads, body, init)
+
+    def _of_wide(self, node: Any) -> Any:
+        """An expression or region that reads the weights of each vector."""
+
+        def load(each: Any) -> Any:
+            return self._wide[tuple(each.indices)] if each.source.same_as(self._weight) else each
+
+        def region(each: Any) -> Any:
+            same = each.source.same_as(self._weight)
+            return tirx.BufferRegion(self._wide, each.region) if same else each
+
+        rules = [(tvm.ir.TensorLoad, load), (tvm.ir.TensorRegion, region)]
+        return tvm_ffi.structural_map(node, rules)
 
     def copy(self) -> Any:
         """The loops that copy the sums into the program's result."""
@@ -169,16 +229,18 @@ class _Padded:
 
     def following(self, statement: Any, parameters: Sequence[Any]) -> Any:
         """A statement after the product that reads the replaced buffers, with one axis of rows if
-        it has the product's."""
-        if self._is_alike(statement):
+        it has the product's, and then with its vectors of columns too."""
+        alike = self.is_alike(statement)
+        if alike:
             statement = self._joined(statement, parameters)
+        place = realized(statement).block.iter_vars[-1].var if alike else None
 
         def load(node: Any) -> Any:
-            found = self._index(node.source, list(node.indices))
+            found = self._index(node.source, list(node.indices), place)
             return node if found is None else found[0][tuple(found[1])]
 
         def region(node: Any) -> Any:
-            found = self._index(node.source, [each.min for each in node.region])
+            found = self._index(node.source, [each.min for each in node.region], place)
             if found is None:
                 return node
             buffer, index = found
@@ -188,11 +250,15 @@ class _Padded:
             return _element(buffer, index)
 
         rules = [(tvm.ir.TensorLoad, load), (tvm.ir.TensorRegion, region)]
-        realize = _realized(statement)
+        realize = realized(statement)
         block = realize.block
-        reads = [tvm_ffi.structural_map(each, rules) for each in block.reads]
-        value = tvm_ffi.structural_map(block.body.value, rules)
-        body = tirx.BufferStore(block.body.buffer, value, block.body.indices)
+        by_column = []
+        if alike and self._vectors is not None:
+            by_column = [(self._vectors.variable, self._vectors.column(place))]
+        reads = [_replaced(tvm_ffi.structural_map(each, rules), by_column) for each in block.reads]
+        value = _replaced(tvm_ffi.structural_map(block.body.value, rules), by_column)
+        stored = [_replaced(each, by_column) for each in block.body.indices]
+        body = tirx.BufferStore(block.body.buffer, value, stored)
         kinds = [int(v.iter_type) for v in block.iter_vars]
         extents = [int(v.dom.extent) for v in block.iter_vars]
         variables = [v.var for v in block.iter_vars]
@@ -217,8 +283,11 @@ class _Padded:
             found[number] = value if outermost else tirx.floormod(value, extents[number])
         return found
 
-    def _index(self, buffer: Any, indices: Sequence[Any]) -> tuple[Any, list[Any]] | None:
-        """What takes a buffer's place, and its indices by the buffer's."""
+    def _index(
+        self, buffer: Any, indices: Sequence[Any], place: Any
+    ) -> tuple[Any, list[Any]] | None:
+        """What takes a buffer's place, and its indices by the buffer's. `place` is the iterator
+        over the columns of vectors, of a statement that has one."""
         match = next((each for each in self._replaced if each[0].same_as(buffer)), None)
         if match is None:
             return None
@@ -229,31 +298,37 @@ class _Padded:
             row = row * self._product.extents[number] + by_number[number]
         shared = [by_number[number] for number in self._shared]
         analyzer = tvm.sym.Analyzer()
-        made = [*shared, row, by_number[self._product.column]]
+        column = by_number[self._product.column]
+        if self._vectors is not None:
+            column = self._vectors.place(column, place)
+        made = [*shared, row, column]
         return new, [analyzer.simplify(each) for each in made]
 
-    def _is_alike(self, statement: Any) -> bool:
+    def is_alike(self, statement: Any) -> bool:
         """Whether a statement computes an element for each of the product's, or of its first
         columns, in its order."""
-        block = _realized(statement).block
+        block = realized(statement).block
         extents = [int(v.dom.extent) for v in block.iter_vars]
         kinds = {int(v.iter_type) for v in block.iter_vars}
         if block.annotations or kinds != {SPATIAL}:  # a schedule of its own
             return False
         numbers = (*self._shared, *self._own, self._product.column)
         *rows, columns = [self._product.extents[number] for number in numbers]
-        return extents[:-1] == rows and extents[-1] <= columns
+        same = extents[-1] == columns
+        return extents[:-1] == rows and (same or (not self._vectors and extents[-1] < columns))
 
     def _joined(self, statement: Any, parameters: Sequence[Any]) -> Any:
         """An alike statement with the rows as one axis; its result too if it is no argument."""
-        block = _realized(statement).block
+        block = realized(statement).block
         old = [v.var for v in block.iter_vars]
         index_type, body = self._product.index_type, block.body
         shared = [tirx.Var(str(each.name), index_type) for each in old[: len(self._shared)]]
         row, column = tirx.Var("v_r", index_type), tirx.Var(str(old[-1].name), index_type)
-        by_old = list(zip(old, [*shared, *self._split(row).values(), column], strict=True))
+        columns, real = int(block.iter_vars[-1].dom.extent), column
+        if self._vectors is not None:
+            columns, real = self._columns, self._vectors.variable
+        by_old = list(zip(old, [*shared, *self._split(row).values(), real], strict=True))
         in_order = [_place(old, index) for index in body.indices] == list(range(len(old)))
-        columns = int(block.iter_vars[-1].dom.extent)
         stored = _replaced(body, by_old)
         if in_order and not any(each.same_as(body.buffer) for each in parameters):
             name, dtype = str(body.buffer.name), str(body.buffer.dtype)

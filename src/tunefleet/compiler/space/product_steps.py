@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tunefleet.compiler.space.plain import LEAST_PARALLEL
-from tunefleet.compiler.space.products import Product
+from tunefleet.compiler.space.products import WIDE_WEIGHTS, Product
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -129,7 +129,9 @@ def packed(
         others = [axis for number, axis in enumerate(index) if number not in laid]
         return [first, *others, *last]
 
-    weights = schedule.cache_read(block, product.weight_read, "global")
+    wide = [p for p in schedule.get_producers(block)
+            if schedule.get(p).name_hint == WIDE_WEIGHTS]  # fmt: skip
+    weights = wide[0] if wide else schedule.cache_read(block, product.weight_read, "global")
     schedule.transform_layout(
         block,
         ("read", product.weight_read),
@@ -137,7 +139,7 @@ def packed(
             placed, ndim=len(product.weight_axes), index_dtype=product.index_type
         ),
     )
-    if product.constant_weight:
+    if product.constant_weight and not wide:
         schedule.annotate(weights, PACKED, True)
 
 

@@ -16,6 +16,10 @@ from tunefleet.compiler.toolchain.programs import REDUCTION, SPATIAL
 tvm = load_tvm()
 tirx = tvm.tirx
 
+#: The buffer with the weights of each vector of columns, side by side, and the block that writes it
+#: (`padded_rows.py`).
+WIDE_WEIGHTS = "wide_weights"
+
 
 @dataclass(frozen=True, slots=True)
 class DataAxis:

@@ -36,7 +36,7 @@ from tunefleet.compiler.space.registers import Registers, RegisterTile, tiles_of
 from tunefleet.compiler.space.sketching import generator_of, open_sketch
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import SPATIAL, trace_text
-from tunefleet.core.forms import REGISTER_TILE, WINOGRAD_BLOCK, tile_height
+from tunefleet.core.forms import REGISTER_TILE, WINOGRAD_BLOCK, tile_height, tile_of
 from tunefleet.core.target import Target
 from tunefleet.search.sketch import Sketch
 
@@ -44,6 +44,8 @@ tvm = load_tvm()
 
 #: Rows of a float32 product below which it is bound by reading its weights.
 _LEAST_ROWS = 4
+#: Register tiles with sketches, of vectors that do not divide the columns.
+_SKETCHED = 4
 
 
 class CpuRegisterTiles:
@@ -56,8 +58,8 @@ class CpuRegisterTiles:
         return bool(tile_height(trace))
 
     def opened(self, target: Target, module: Any, open_trace: Any) -> Sketch:
-        height = tile_height(trace_text(open_trace))
-        return open_sketch(with_padded_rows(module, height), open_trace)
+        height, lanes = tile_of(trace_text(open_trace))
+        return open_sketch(with_padded_rows(module, height, lanes), open_trace)
 
 
 def sketches(module: Any, target: Target) -> list[Any]:
@@ -66,11 +68,24 @@ def sketches(module: Any, target: Target) -> list[Any]:
     product = tiled_product(module) if module.functions and registers else None
     if product is None or registers is None or rows_of(product) < _LEAST_ROWS:
         return []
-    lanes = registers.lanes_of(product.group)
-    if {product.data, product.weight, product.accumulator} != {"float32"} or not lanes:
+    if {product.data, product.weight, product.accumulator} != {"float32"}:
         return []
-    tiles = tiles_of(registers.count, rows_of(product), product.group // lanes)
+    rows, columns = rows_of(product), product.group
+    covering = () if has_own_columns(product) else registers.covering(columns)
+    made: list[Any] = []
+    for lanes in covering:
+        tiles = tiles_of(registers.count, rows, -(-columns // lanes))[: _SKETCHED // len(covering)]
+        made += in_tiles(module, tiles, lanes, divided=False)
+    if made:
+        return made
+    lanes = registers.lanes_of(columns)
+    tiles = tiles_of(registers.count, rows, columns // lanes) if lanes else []
     return list(in_tiles(module, tiles, lanes))
+
+
+def has_own_columns(product: Product) -> bool:
+    """Whether the columns of a product belong to groups, or to Winograd's form."""
+    return product.is_grouped or product.block.startswith(WINOGRAD_BLOCK)
 
 
 def rows_of(product: Product) -> int:
@@ -79,11 +94,19 @@ def rows_of(product: Product) -> int:
 
 
 def in_tiles(
-    module: Any, tiles: Sequence[RegisterTile], lanes: int, intrinsic: VectorIntrinsic | None = None
+    module: Any,
+    tiles: Sequence[RegisterTile],
+    lanes: int,
+    intrinsic: VectorIntrinsic | None = None,
+    *,
+    divided: bool = True,
 ) -> Iterator[Any]:
-    """Schedules in each of the tiles, with one order of rows and columns and the other."""
+    """Schedules in each of the tiles, with one order of rows and columns and the other. `divided`:
+    the vectors divide the columns."""
     for tile in tiles:
-        padded = with_padded_rows(module, tile.height)
+        padded = with_padded_rows(module, tile.height, 0 if divided else lanes)
+        if padded is None:
+            return
         for rows_first in (True, False):
             # The epilogue may have a form that cannot be computed in tiles.
             with contextlib.suppress(tvm.s_tir.ScheduleError):
