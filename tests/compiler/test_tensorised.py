@@ -45,7 +45,7 @@ from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, stored  # noqa: E402
 from tunefleet.compiler.toolchain.host import is_foreign, native_target, parse_target  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
-from tunefleet.core.forms import REGISTER_TILE  # noqa: E402
+from tunefleet.core.forms import REGISTER_TILE, tile_of  # noqa: E402
 from tunefleet.core.precision import INT8  # noqa: E402
 from tunefleet.core.trial import Built  # noqa: E402
 from tunefleet.errors import InternalError  # noqa: E402
@@ -198,6 +198,20 @@ def test_rows_of_any_number_are_exact(rows, data, tmp_path):
     b = drawn((16, 2 * intrinsic.lanes), intrinsic.weight, 1)
     expected = as_integers(a, data) @ as_integers(b, intrinsic.weight) + 1
     for trace in tensorised_traces(task_space(program, target), 2):
+        np.testing.assert_array_equal(result_of(program, target, trace, [a, b], tmp_path), expected)
+
+
+@pytest.mark.parametrize("data", ["uint8", BFLOAT16])
+def test_vectors_overlap_where_only_short_ones_divide_the_columns(data, tmp_path):
+    intrinsic, target = _native(data), native_target(1)
+    columns = 2 * intrinsic.lanes + 4
+    program = matrix_product(13, columns, 16, intrinsic)
+    a, b = drawn((13, 16), data, 0), drawn((16, columns), intrinsic.weight, 1)
+    expected = as_integers(a, data) @ as_integers(b, intrinsic.weight) + 1
+    traces = tensorised_traces(task_space(program, target), 12)
+    overlapping = [trace for trace in traces if tile_of(trace)[1]]
+    assert 0 < len(overlapping) < len(traces)
+    for trace in overlapping[:3]:
         np.testing.assert_array_equal(result_of(program, target, trace, [a, b], tmp_path), expected)
 
 

@@ -12,7 +12,7 @@ from tunefleet.core.target import Target
 #: Values of a vector, at least.
 _FEWEST_LANES = 4
 #: Values of a vector below which two of them overlap rather than divide the columns.
-_SHORT_LANES = 8
+SHORT_LANES = 8
 #: Register tiles with sketches per task.
 _TILES = 3
 #: Sums below which the latency of a multiply-add is not hidden: four cycles, two in each.
@@ -53,7 +53,7 @@ class Registers:
     def covering(self, columns: int) -> tuple[int, ...]:
         """The values of vectors for columns that only short vectors divide: the widest ones, and of
         AVX-512 half of them, of which less is computed twice. () for other columns."""
-        least = min(self.lanes, _SHORT_LANES)
+        least = min(self.lanes, SHORT_LANES)
         if columns % least == 0:
             return ()
         return tuple(n for n in (self.lanes, self.lanes // 2) if least <= n <= columns)

@@ -24,11 +24,11 @@ from tunefleet.compiler.space.intrinsics import (
 from tunefleet.compiler.space.padded_rows import tiled_product, with_padded_rows
 from tunefleet.compiler.space.products import Product, product_of
 from tunefleet.compiler.space.register_tiles import in_tiles, rows_of
-from tunefleet.compiler.space.registers import tiles_of
+from tunefleet.compiler.space.registers import SHORT_LANES, tiles_of
 from tunefleet.compiler.space.sketching import generator_of, open_sketch
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import trace_text
-from tunefleet.core.forms import INTRINSIC_PREFIX, intrinsic_of, tile_height
+from tunefleet.core.forms import INTRINSIC_PREFIX, intrinsic_of, tile_of
 from tunefleet.core.ids import canonical_json
 from tunefleet.core.target import Target
 from tunefleet.search.sketch import Sketch
@@ -46,9 +46,9 @@ class CpuTensorised:
         return bool(intrinsic_of(trace))
 
     def opened(self, target: Target, module: Any, open_trace: Any) -> Sketch:
-        height = tile_height(trace_text(open_trace))
+        height, lanes = tile_of(trace_text(open_trace))
         if height:
-            return open_sketch(with_padded_rows(module, height), open_trace)
+            return open_sketch(with_padded_rows(module, height, lanes), open_trace)
         sketch = open_sketch(module, open_trace)
         name = INTRINSIC_PREFIX + intrinsic_of(canonical_json(sketch.instructions))
         tiles = intrinsic_named(name)
@@ -79,12 +79,20 @@ def sketches(schedule: Any, target: Target) -> list[Any]:
 
 
 def _by_vectors(module: Any, product: Product, known: Sequence[Intrinsic]) -> Iterator[Any]:
-    """Schedules with the first vector intrinsic that divides columns and depth, if any."""
+    """Schedules with the first vector intrinsic that divides columns and depth; where only a short
+    one divides the columns, with the widest besides, whose vectors overlap."""
     columns, depth = product.extents[product.column], product.extents[product.depth]
-    for intrinsic in known:
-        if isinstance(intrinsic, VectorIntrinsic):
-            vectors, rest = divmod(columns, intrinsic.lanes)
-            if not rest and depth % intrinsic.depth == 0 and tiled_product(module) is not None:
-                tiles = tiles_of(intrinsic.registers, rows_of(product), vectors)
-                yield from in_tiles(module, tiles, intrinsic.lanes, intrinsic)
-                return
+    fitting = [
+        intrinsic
+        for intrinsic in known
+        if isinstance(intrinsic, VectorIntrinsic) and depth % intrinsic.depth == 0
+    ]
+    if not fitting or tiled_product(module) is None:
+        return
+    dividing = [each for each in fitting if columns % each.lanes == 0][:1]
+    chosen = [(each, True) for each in dividing]
+    if not any(each.lanes >= SHORT_LANES for each in dividing):
+        chosen += [(each, False) for each in fitting if SHORT_LANES <= each.lanes <= columns][:1]
+    for intrinsic, divided in chosen:
+        tiles = tiles_of(intrinsic.registers, rows_of(product), -(-columns // intrinsic.lanes))
+        yield from in_tiles(module, tiles, intrinsic.lanes, intrinsic, divided=divided)
