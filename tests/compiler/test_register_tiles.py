@@ -23,6 +23,7 @@ from tunefleet.compiler.toolchain.host import native_target  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
 from tunefleet.core.forms import kind_of, tile_height, tile_of  # noqa: E402
 from tunefleet.core.target import CpuTarget  # noqa: E402
+from tunefleet.errors import ForeignError  # noqa: E402
 
 tvm = load_tvm()
 te, topi = tvm.te, tvm.topi
@@ -222,6 +223,9 @@ def test_vectors_overlap_where_they_do_not_divide_the_columns():
     packed = without_packing(scheduled(load_program(program), CpuTarget("znver3", 1), trace))
     weights = [int(extent) for extent in packed["main"].params[1].shape]
     assert math.prod(weights) == 24 * 64
+    fewer = load_program(saved_program(with_bias(24, 7)))
+    with pytest.raises(ForeignError):
+        form_of(fewer, trace)
 
 
 @pytest.mark.parametrize("outputs", [with_heads(13, 3, 7), transposed(7, outputs=9)])

@@ -70,10 +70,10 @@ def own_rows(product: Product) -> tuple[int, ...]:
 
 def with_padded_rows(module: Any, height: int, lanes: int = 0) -> Any | None:
     """The module with its product's rows as one axis, a multiple of `height`, and its columns in
-    vectors of `lanes` that overlap, if these are given; None without such a product, or where what
-    follows is not computed column by column."""
+    vectors of `lanes` that overlap, if these are given; None without such a product, where it has
+    fewer columns, or where what follows is not computed column by column."""
     product = tiled_product(module)
-    if product is None:
+    if product is None or lanes > product.extents[product.column]:
         return None
     function = module["main"]
     root = function.body.block
@@ -181,6 +181,7 @@ class _Padded:
         product, index_type = self._product, self._product.index_type
         row = tirx.Var("v_r", index_type)
         numbers = [*self._shared, None, product.column, *product.sums, product.depth]
+        sizes = dict(enumerate(product.extents)) | {product.column: self._columns}
         variables, kinds, extents = [], [], []
         new: dict[int, Any] = {}
         padded = int(self._sums.shape[len(self._shared)])
@@ -188,8 +189,7 @@ class _Padded:
             old = None if number is None else self._block.iter_vars[number]
             variables.append(row if old is None else tirx.Var(str(old.var.name), index_type))
             kinds.append(SPATIAL if old is None else int(old.iter_type))
-            extent = self._columns if number == product.column else product.extents[number or 0]
-            extents.append(padded if number is None else extent)
+            extents.append(padded if number is None else sizes[number])
             if number is not None:
                 new[number] = variables[-1]
         last = tirx.const(self._count - 1, index_type)
