@@ -28,7 +28,7 @@ SOURCE, UNTUNED, TUNED = "source", "untuned", "tuned"
 ON_CPU = " on the CPU"
 
 #: Share of a budget in seconds for a comparison, and the seconds that there are in any case.
-_SHARE, _LEAST_S = 0.03, 6.0
+_SHARE, _LEAST_S = 0.02, 5.0
 #: How often a disturbed measurement is made, as that of candidates.
 _ATTEMPTS = 2
 
