@@ -1,8 +1,8 @@
 """Whether a search finds the same winner again: a network tuned with several seeds, each from
 nothing, and the latencies of the winners of each task, measured in turn by one worker.
 
-A task that only some searches improve has their latency beside that of its plain schedule. The
-homes stay in `--folder`, if one is given: the same command goes on where it stopped.
+Where no trial of a search was faster than a task's plain schedule, the latency of that schedule
+counts. The homes stay in `--folder`, if one is given: the same command goes on where it stopped.
 
     .venv/bin/python benchmarks/same_winner.py --network zoo:mobilenet_v2 --minutes 15 --folder F
 """

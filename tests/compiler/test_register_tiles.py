@@ -228,6 +228,12 @@ def test_vectors_overlap_where_they_do_not_divide_the_columns():
         form_of(fewer, trace)
 
 
+def test_vectors_that_overlap_are_wide_and_no_wider_than_the_columns():
+    neon = Registers(32, 4)
+    found = [r.covering(c) for r in (AVX512, AVX2, neon) for c in (58, 12, 24, 7)]
+    assert found == [(16, 8), (8,), (), (), (8,), (8,), (), (), (4,), (), (), (4,)]
+
+
 @pytest.mark.parametrize("outputs", [with_heads(13, 3, 7), transposed(7, outputs=9)])
 def test_columns_do_not_overlap_where_they_are_rearranged(outputs):
     space = task_space(saved_program(outputs), CpuTarget("znver3", 1)).decisions

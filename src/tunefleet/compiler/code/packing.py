@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
-
-from tunefleet.compiler.space.padded_rows import realized
 from tunefleet.compiler.space.product_steps import PACKED
 from tunefleet.compiler.space.products import WIDE_WEIGHTS
+from tunefleet.compiler.space.statements import (
+    reading,
+    realized,
+    statements_of,
+    with_statements,
+)
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -28,30 +31,16 @@ def _without_widening(module: Any) -> Any:
     takes packing for another order of the same weights."""
     function = module["main"]
     root = function.body.block
-    statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    found = {number: block for number, each in enumerate(statements)
-             if (block := _widening(each)) is not None}  # fmt: skip
+    statements = statements_of(root)
+    found = [block for each in statements if (block := _widening(each)) is not None]
     if not found:
         return module
-    ((place, block),) = found.items()
+    (block,) = found
     wide, given = block.writes[0].source, block.reads[0].source
     argument = tirx.decl_buffer(wide.shape, str(wide.dtype), name=str(given.name))
-
-    def load(node: Any) -> Any:
-        return argument[tuple(node.indices)] if node.source.same_as(wide) else node
-
-    def region(node: Any) -> Any:
-        return tirx.BufferRegion(argument, node.region) if node.source.same_as(wide) else node
-
-    rules = [(tvm.ir.TensorLoad, load), (tvm.ir.TensorRegion, region)]
-    del statements[place]
-    left = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
-    body = tvm_ffi.structural_map(left, rules)
+    left = [reading(each, wide, argument) for each in statements if _widening(each) is None]
     allocated = [buffer for buffer in root.alloc_buffers if not buffer.same_as(wide)]
-    new = tvm.s_tir.SBlock(
-        root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init, allocated,
-        root.match_buffers, root.annotations,
-    )  # fmt: skip
+    new = with_statements(root, left, allocated)
     parameters = [argument if each.same_as(given) else each for each in function.params]
     realize = tvm.s_tir.SBlockRealize([], function.body.predicate, new)
     made = tirx.PrimFunc(parameters, realize, function.ret_type, attrs=function.attrs)

@@ -27,6 +27,12 @@ from tunefleet.compiler.graph.forms import form_of as stored_form
 from tunefleet.compiler.space.overlapping import OtherColumns, Overlapping
 from tunefleet.compiler.space.product_steps import PACKED
 from tunefleet.compiler.space.products import WIDE_WEIGHTS, Product, product_of
+from tunefleet.compiler.space.statements import (
+    reading,
+    realized,
+    statements_of,
+    with_statements,
+)
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import SPATIAL
 from tunefleet.core.forms import tile_of, tiled_block
@@ -77,7 +83,7 @@ def with_padded_rows(module: Any, height: int, lanes: int = 0) -> Any | None:
         return None
     function = module["main"]
     root = function.body.block
-    statements = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    statements = statements_of(root)
     place, realize = next(
         (number, found)
         for number, statement in enumerate(statements)
@@ -96,19 +102,9 @@ def with_padded_rows(module: Any, height: int, lanes: int = 0) -> Any | None:
     made = [*padded.weights(), padded.nest(), *followed]
     allocated = [b for b in root.alloc_buffers if not padded.replaces(b)] + padded.buffers
     statements[place:] = made
-    block = tvm.s_tir.SBlock(
-        root.iter_vars, root.reads, root.writes, root.name_hint, tirx.SeqStmt(statements),
-        root.init, allocated, root.match_buffers, root.annotations,
-    )  # fmt: skip
+    block = with_statements(root, statements, allocated)
     body = tvm.s_tir.SBlockRealize([], function.body.predicate, block)
     return tvm.IRModule({"main": function.with_body(body)})
-
-
-def realized(statement: Any) -> Any:
-    """The block inside a nest of loops; None if there is more than one."""
-    while isinstance(statement, tirx.For):
-        statement = statement.body
-    return statement if isinstance(statement, tvm.s_tir.SBlockRealize) else None
 
 
 def _is_plain(statement: Any) -> bool:
@@ -197,25 +193,13 @@ class _Padded:
         by_old = [(v.var, new[number]) for number, v in enumerate(self._block.iter_vars)]
         index = variables[: len(self._shared) + 2]
         sums = self._sums
-        factors = self._of_wide(_replaced(self._block.body.value.b, by_old))
+        factors = reading(_replaced(self._block.body.value.b, by_old), self._weight, self._wide)
         body = tirx.BufferStore(sums, sums[tuple(index)] + factors, index)
         init = tirx.BufferStore(sums, self._block.init.value, index)
-        reads = [self._of_wide(_replaced(region, by_old)) for region in self._block.reads
+        reads = [reading(_replaced(region, by_old), self._weight, self._wide)
+                 for region in self._block.reads
                  if not region.source.same_as(self.result)]  # fmt: skip
         return _nested(self._name, variables, kinds, extents, reads, body, init)
-
-    def _of_wide(self, node: Any) -> Any:
-        """An expression or region that reads the weights of each vector."""
-
-        def load(each: Any) -> Any:
-            return self._wide[tuple(each.indices)] if each.source.same_as(self._weight) else each
-
-        def region(each: Any) -> Any:
-            same = each.source.same_as(self._weight)
-            return tirx.BufferRegion(self._wide, each.region) if same else each
-
-        rules = [(tvm.ir.TensorLoad, load), (tvm.ir.TensorRegion, region)]
-        return tvm_ffi.structural_map(node, rules)
 
     def copy(self) -> Any:
         """The loops that copy the sums into the program's result."""
