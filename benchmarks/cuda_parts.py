@@ -110,8 +110,7 @@ def _executed(tasks: Sequence[tuple[str, str, Sequence[str]]]) -> Iterator[dict[
                 for n, trace in enumerate(traces)
             ]
             plain, *built = hosts.map(work.call, jobs, timeout_s=120)
-            for outcome in built:
-                candidate = outcome[1] if isinstance(outcome, tuple) else outcome
+            for candidate in built:
                 row = {"task": name, "outcome": "not built", "said": ""}
                 if isinstance(candidate, Built) and isinstance(plain, Built):
                     check = device.call(

@@ -192,6 +192,7 @@ def checked(
     from tunefleet.compiler.code.build import build_finalist
     from tunefleet.compiler.space.intrinsics import least_target, runs_on
     from tunefleet.compiler.toolchain.host import native_target
+    from tunefleet.core.trial import Built
     from tunefleet.errors import SetupError
 
     rows, lanes, depth, less = form
@@ -203,10 +204,10 @@ def checked(
     traces = traces_of(program, target, count, intrinsic.name)
     row = {"intrinsic": intrinsic.name, "shape": "x".join(map(str, shape)), "programs": len(traces)}
     try:
-        forms = [build_finalist(program, target, "x", trace, folder) for trace in traces]
+        found = [build_finalist(program, target, "x", trace, folder) for trace in traces]
     except SetupError as missing:  # no compiler for another machine
         return row | {"programs": 0, "good": 0, "how": str(missing)}
-    built = [checked for _, checked in forms if hasattr(checked, "path")]
+    built = [each for each in found if isinstance(each, Built)]
     if runs:
         return row | {"how": "ran", "good": _right(built, intrinsic, shape, padded)}
     if emulated:
@@ -216,6 +217,7 @@ def checked(
 
 def _right(built: Sequence[Any], intrinsic: Any, shape: Sequence[int], padded: Any) -> int:
     """Programs whose results are NumPy's."""
+    from tunefleet.compiler.code.packing import arguments_of
     from tunefleet.compiler.toolchain import load_tvm
 
     tvm = load_tvm()
@@ -229,7 +231,7 @@ def _right(built: Sequence[Any], intrinsic: Any, shape: Sequence[int], padded: A
     good = 0
     for each in built:
         result = tvm.runtime.tensor(np.zeros((rows, columns), intrinsic.accumulator))
-        arguments = [tvm.runtime.tensor(a), tvm.runtime.tensor(full)]
+        arguments = map(tvm.runtime.tensor, arguments_of(each, [a, full]))
         tvm.runtime.load_module(each.path)["main"](*arguments, result)
         good += bool(np.array_equal(result.numpy().astype("int64"), expected))
     return good

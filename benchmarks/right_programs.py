@@ -65,7 +65,7 @@ def programs_of(network: str, count: int) -> Iterator[dict[str, Any]]:
             if not isinstance(plain, Built):
                 continue
             for family, trace in drawn(task.program, target, count):
-                built = build_finalist(task.program, target, "candidate", trace, folder)[1]
+                built = build_finalist(task.program, target, "candidate", trace, folder)
                 if not isinstance(built, Built):
                     continue  # it counts as failed, not as wrong
                 said = device.verify(plain, built, 1).difference

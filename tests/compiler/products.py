@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tunefleet.compiler.code.build import build_finalist
+from tunefleet.compiler.code.packing import arguments_of
 from tunefleet.compiler.space.tensorised import CpuTensorised
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, stored, widened
@@ -62,10 +63,10 @@ def tensorised_traces(space, count, seed=0, intrinsic=None):
 
 
 def result_of(program, target, trace, arrays, tmp_path):
-    _, built = build_finalist(program, target, "x", trace, str(tmp_path))
+    built = build_finalist(program, target, "x", trace, str(tmp_path))
     assert isinstance(built, Built)
     shape, dtype = built.args[-1]
     result = tvm.runtime.tensor(np.zeros(shape, dtype))
-    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    tensors = [tvm.runtime.tensor(array) for array in arguments_of(built, arrays)]
     tvm.runtime.load_module(built.path)["main"](*tensors, result)
     return result.numpy()

@@ -50,7 +50,7 @@ RESULTS: dict[StepKind, StepResult] = {
     ),
     StepKind.CHECK: Checked(1e-6, 1e-3, True, "file.npz", ("a caveat",), None),
     StepKind.BASELINE: SourceMeasured((Comparison({"source": (0.1, 0.2)}, 0.5),)),
-    StepKind.BUILD_FINALISTS: Finalists((("t", (Finalist("c", _BUILT, None),), _BUILT),)),
+    StepKind.BUILD_FINALISTS: Finalists((("t", (Finalist("c", _BUILT),), _BUILT),)),
     StepKind.SELECT_WINNERS: Winners(3),
     StepKind.COMPILE: Compiled("folder"),
     StepKind.VERIFY: Verified(1e-7, "slower"),

@@ -176,11 +176,11 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Finalist:
-    """A candidate built twice: as it is measured, and in the task's own form to be checked."""
+    """A candidate that may win, with its code and how its weights are packed; None where it cannot
+    be built again, and in records of versions before 0.2, which had two forms of it."""
 
     candidate_id: str
-    packed: Built | None
-    checked: Built | None
+    built: Built | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,17 +88,33 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Packing:
+    """How a program takes one of its weights: the array of shape `given` with the indices `taken`
+    along some axes, in place of all, divided into axes of the extents `digits`, and these in
+    another `order`, in the shape that the program's argument has."""
+
+    argument: int
+    given: tuple[int, ...]
+    taken: tuple[tuple[int, tuple[int, ...]], ...]
+    digits: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Built:
     """A compiled candidate: the path of its shared library and its argument types.
 
     `args` are (shape, dtype) of the built function; they differ from the task's if weights are
-    packed. `build_s` is in CPU seconds, `path` is unique to this build.
+    packed. `build_s` is in CPU seconds, `path` is unique to this build. `code` is the path of its
+    object file, and `packings` say how its weights are packed, where whoever built it asked.
     """
 
     candidate_id: str
     path: str
     args: tuple[tuple[tuple[int, ...], str], ...]
     build_s: float
+    code: str = ""
+    packings: tuple[Packing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

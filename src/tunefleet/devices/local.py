@@ -9,7 +9,7 @@ from typing import Any
 
 from tunefleet.artifacts.network import LoadedNetwork
 from tunefleet.compiler.code.executable import timer_of
-from tunefleet.compiler.graph.winograd import fitting
+from tunefleet.compiler.code.packing import arguments_of
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.trial import Built, Timer
 from tunefleet.devices._base import Array
@@ -41,12 +41,12 @@ class LocalProgram:
 
     def __init__(self, built: Built, device: Any) -> None:
         self._function = tvm.runtime.load_module(built.path)["main"]
-        self._types = built.args
+        self._built = built
         self._device = device
 
     def run(self, arrays: Sequence[Array]) -> tuple[Array, float]:
-        pairs = zip(arrays, self._types, strict=True)
-        arguments = [tvm.runtime.tensor(fitting(a, shape), self._device) for a, (shape, _) in pairs]
+        taken = arguments_of(self._built, arrays)
+        arguments = [tvm.runtime.tensor(array, self._device) for array in taken]
         fastest = math.inf
         for _ in range(CHECK_RUNS):
             started = time.perf_counter()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tunefleet.artifacts.tensors import numpy_type
-from tunefleet.compiler.graph.winograd import fitting
+from tunefleet.compiler.code.packing import arguments_of
 from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.task import TaskWeights
 from tunefleet.core.trial import Built
@@ -85,13 +85,11 @@ class RemoteProgram:
         self._rotation = _rotation(session, built, (), 0)
 
     def run(self, arrays: Sequence[Array]) -> tuple[Array, float]:
-        types = self._built.args
-        pairs = zip(arrays, types, strict=True)
-        arguments = [self._session.send(fitting(a, shape)) for a, (shape, _) in pairs]
+        arguments = list(map(self._session.send, arguments_of(self._built, arrays)))
         fastest = self._fastest(arguments, 1)
         if fastest <= LONG_RUN_S:
             fastest = min(fastest, self._fastest(arguments, CHECK_RUNS - 1))
-        shape, dtype = types[-1]
+        shape, dtype = self._built.args[-1]
         output = self._session.fetch(arguments[-1], nbytes(shape, dtype))
         return np.asarray(output).astype(numpy_type(dtype), copy=False), fastest
 

@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from tunefleet.compiler.graph.winograd import fitting
+from tunefleet.compiler.code.packing import arguments_of
 from tunefleet.compiler.toolchain.programs import nbytes
 from tunefleet.core.device import DeviceDescription, gpu_of_this_machine
 from tunefleet.core.gpu import CUDA, Gpu
@@ -103,12 +101,12 @@ class RemoteGpuProgram:
     def __init__(self, session: RpcSession, built: Built, limit_s: float) -> None:
         self._session = session
         self._limit_s = limit_s
-        self._types = built.args
+        self._built = built
         self._module, _ = session.load(built.path, entry=False)
 
     def run(self, arrays: Sequence[Array]) -> tuple[Array, float]:
-        session, pairs = self._session, zip(arrays, self._types, strict=True)
-        arguments = [session.send(np.asarray(fitting(a, shape))) for a, (shape, _) in pairs]
+        session = self._session
+        arguments = list(map(session.send, arguments_of(self._built, arrays)))
         evaluator = self._module.time_evaluator("main", session.device, 1, 1)
 
         def timed() -> float:
@@ -118,6 +116,6 @@ class RemoteGpuProgram:
         fastest = timed()
         if fastest <= LONG_RUN_S:
             fastest = min([fastest, *(timed() for _ in range(CHECK_RUNS - 1))])
-        shape, dtype = self._types[-1]
+        shape, dtype = self._built.args[-1]
         output: Array = session.fetch(arguments[-1], nbytes(shape, dtype))
         return output, fastest

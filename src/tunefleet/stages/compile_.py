@@ -18,6 +18,7 @@ from tunefleet.stages.importing import compile_to
 from tunefleet.stages.known import programs_of
 from tunefleet.stages.place import StepRequest, Workplace
 from tunefleet.stages.prepared import prepared_of
+from tunefleet.stages.winners import codes_of
 from tunefleet.system.sandbox import Sandbox
 from tunefleet.workers.apart import call_apart
 
@@ -35,6 +36,7 @@ def run(place: Workplace, request: StepRequest) -> tuple[Compiled, tuple[Remark,
     if delivery.job is None and not traces:
         remarks.append(Remark("no verified record fits this device: the module is plain"))
     objects = place.objects(request.key.owner)
+    codes = {} if delivery.job is None else codes_of(place, request.key.owner, delivery.job)
     with objects.draft() as draft:
         folder = Path(draft, _FOLDER)
         folder.mkdir()
@@ -46,9 +48,12 @@ def run(place: Workplace, request: StepRequest) -> tuple[Compiled, tuple[Remark,
             folder / MODULE,
             request.preparation.target,
             traces,
+            codes,
             cores=place.machine.layout.host_cores,
             network_bytes=prepared.imported.footprint.weights,
-            sandbox=Sandbox((prepared.folder,), (folder,), tools_of(request.preparation.target)),
+            sandbox=Sandbox(
+                (prepared.folder, *codes.values()), (folder,), tools_of(request.preparation.target)
+            ),
         )
         if (prepared.folder / FOLDER).is_dir():
             # Read only, and as large as what stays in the source framework.
@@ -57,12 +62,18 @@ def run(place: Workplace, request: StepRequest) -> tuple[Compiled, tuple[Remark,
 
 
 def compile_program(
-    program: Path, plain: Path, path: Path, target: Target, traces: Mapping[str, str]
+    program: Path,
+    plain: Path,
+    path: Path,
+    target: Target,
+    traces: Mapping[str, str],
+    codes: Mapping[str, Path],
 ) -> tuple[str, ...]:
-    """Compile a program that an import wrote with the given traces, into a library; for a GPU into
-    one with CUDA graphs as well, and the verify step takes the faster one. A graph would record
-    what a segment gave in the first call: a network with segments has none. Returns the names of
-    the programs of which there is no trace."""
+    """Compile a program that an import wrote with the given traces into a library; of the programs
+    of tasks in `codes` these are the object files. For a GPU there is a library with CUDA graphs as
+    well, and the verify step takes the faster one. A graph would record what a segment gave in the
+    first call: a network with segments has none. Returns the names of the programs of which there
+    is no trace."""
     from tunefleet.compiler.graph.footprint import segment_copies
     from tunefleet.compiler.graph.tasks import untraced
     from tunefleet.compiler.graph.weights import load_program
@@ -70,5 +81,5 @@ def compile_program(
     module = load_program(program, weights_path(plain))
     recorded = isinstance(target, CudaTarget) and not segment_copies(module["main"]).to_gpu
     graphs = path.with_name(GRAPHS) if recorded else None
-    compile_to(path, module, target, traces, graphs=graphs)
+    compile_to(path, module, target, traces, codes, graphs=graphs)
     return untraced(module, target, traces)

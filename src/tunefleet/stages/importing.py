@@ -387,17 +387,18 @@ def compile_to(
     module: Any,
     target: Target,
     traces: Mapping[str, str],
+    codes: Mapping[str, Path] | None = None,
     *,
     inside: bool = False,
     graphs: Path | None = None,
 ) -> Lifted:
-    """Compile a prepared module with the given traces into one shared library; its weights, of
-    which only those that it returns lie beside it where they are `inside`. `graphs` is for another
-    one whose kernels a GPU launches together."""
+    """Compile a prepared module with the given traces, or the object files of their programs, into
+    one shared library; its weights, of which only those that it returns lie beside it where they
+    are `inside`. `graphs` is for another one whose kernels a GPU launches together."""
     from tunefleet.compiler.code.executable import compile_network, save_network, with_graphs
 
     with quiet():
-        network = compile_network(module, target, traces, inside=inside)
+        network = compile_network(module, target, traces, codes, inside=inside)
         save_network(network, path)
         if graphs is not None:
             save_network(with_graphs(network), graphs, weights_of=path)

@@ -4,21 +4,22 @@ turn and checked on the device, and one wins."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tunefleet.artifacts.blobs import Blobs
+from tunefleet.artifacts.blobs import Blobs, LostBlobError
 from tunefleet.core.events import Progressed
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job
-from tunefleet.core.step import Finalist, Finalists, Remark, StepKind, Winners
+from tunefleet.core.step import Finalist, Finalists, Remark, StepKey, StepKind, Winners
 from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights, WeightedTask
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement, Trial
 from tunefleet.errors import InternalError
 from tunefleet.stages import work
-from tunefleet.stages.place import JobTask, StageContext, StepRequest
+from tunefleet.stages.place import JobTask, StageContext, StepRequest, Workplace
 from tunefleet.stages.prepared import object_of, result_of
 from tunefleet.stages.records import known_records
 from tunefleet.stages.weights import weights_of
@@ -33,7 +34,7 @@ _DEFAULT_IN_REACH = 1.5
 _ONE_RUN_TELLS_S = 5e-3
 _CHECK_TIMEOUT_S = 120.0
 #: Share of a budget in seconds for the choice among finalists, and the seconds that one takes
-#: besides its runs: it is built twice.
+#: besides its runs.
 _SHARE, _FINALIST_S = 0.02, 0.25
 #: Trials that are tried where all finalists compute something else, or cannot be built again.
 _SUCCESSORS = 3
@@ -57,15 +58,11 @@ def run_build(place: StageContext, request: StepRequest) -> tuple[Finalists, tup
         built = []
         for weighted, trials in finalists:
             name = weighted.task.name
-
             default = _kept(next(results), f"{name}: its plain schedule", objects, remarks)
             entries = []
             for trial in trials:
-                forms, what = _forms(next(results)), f"{name}: a finalist"
-                packed = _kept(forms[0], what, objects, remarks)
-                same = forms[0] == forms[1]
-                checked = packed if same else _kept(forms[1], what, objects, remarks)
-                entries.append(Finalist(trial.candidate.candidate_id, packed, checked))
+                kept = _kept(next(results), f"{name}: a finalist", objects, remarks)
+                entries.append(Finalist(trial.candidate.candidate_id, kept))
             built.append((weighted.task.task_id, tuple(entries), default))
     return Finalists(tuple(built)), tuple(remarks)
 
@@ -89,13 +86,12 @@ def run_select(place: StageContext, request: StepRequest) -> tuple[Winners, tupl
         if task_id not in done:
             trials = {t.candidate.candidate_id: t for t in _measured_trials(place, job, weighted)}
             entries = [
-                (trials[f.candidate_id], _placed(place, request, f.packed),
-                 _placed(place, request, f.checked))
+                (trials[f.candidate_id], _placed(place, request, f.built))
                 for f in built
-                if f.packed is not None and f.checked is not None and f.candidate_id in trials
-            ]  # fmt: skip
+                if f.built is not None and f.candidate_id in trials
+            ]
             plain = None if default is None else _placed(place, request, default)
-            tried = {finalist.candidate_id for finalist in built}
+            tried = {trial.candidate.candidate_id for trial, _ in entries}
             others = [trial for name, trial in trials.items() if name not in tried]
             contest = _Contest(weighted, entries, plain, weights[task_id], others[:_SUCCESSORS])
             _decide(place, job, contest, request, remarks)
@@ -113,14 +109,12 @@ def _decided(place: StageContext, job: Job) -> set[str]:
     }
 
 
-#: A trial, and its libraries for measuring and for checking.
-_Entry = tuple[Trial, Built, Built]
+_Entry = tuple[Trial, Built]
 
 
 @dataclass(frozen=True, slots=True)
 class _Contest:
-    """One task: its finalists with their libraries for measuring and for checking, and the trials
-    after them."""
+    """One task: its finalists with their libraries, and the trials after them."""
 
     weighted: WeightedTask
     entries: Sequence[_Entry]
@@ -174,7 +168,7 @@ def _measured_trials(place: StageContext, job: Job, weighted: WeightedTask) -> l
 def _jobs(
     place: StageContext, finalists: Sequence[tuple[WeightedTask, Sequence[Trial]]], draft: str
 ) -> list[tuple[Any, ...]]:
-    """The calls that build a task's plain schedule and each finalist in both forms."""
+    """The calls that build a task's plain schedule and each finalist."""
     target = place.target
     jobs: list[tuple[Any, ...]] = []
     for weighted, trials in finalists:
@@ -185,23 +179,38 @@ def _jobs(
 
 
 def _call_of(program: str, target: Target, trial: Trial, draft: str) -> tuple[Any, ...]:
-    """The call that builds a trial in both forms."""
     candidate = trial.candidate
     args = (program, target, candidate.candidate_id, candidate.trace, draft)
     return work.build_finalist, args
 
 
-def _forms(outcome: Any) -> tuple[Any, Any]:
-    """For measuring and for checking; of a call that failed its failure twice."""
-    return (outcome, outcome) if isinstance(outcome, CallFailure) else outcome
-
-
 def _kept(outcome: Any, what: str, objects: Blobs, remarks: list[Remark]) -> Built | None:
-    """What was built, by the name of its content; the user is told what was not."""
+    """What was built, by the names of its content; the user is told what was not."""
     if isinstance(outcome, Built):
-        return replace(outcome, path=objects.put(Path(outcome.path)))
+        code = objects.put(Path(outcome.code)) if outcome.code else ""
+        return replace(outcome, path=objects.put(Path(outcome.path)), code=code)
     remarks.append(Remark(f"{what} cannot be built: {outcome.text}", warning=True))
     return None
+
+
+def codes_of(place: Workplace, owner: str, job: Job) -> dict[str, Path]:
+    """The object files of winners that were built again to be chosen, by task, where these lie."""
+    run, objects = (
+        place.store.work.step(StepKey(owner, StepKind.BUILD_FINALISTS)),
+        place.objects(owner),
+    )
+    if run is None or not isinstance(run.result, Finalists):
+        return {}
+    winners = place.store.records.winners(job.job_id)
+    found = {}
+    for task_id, finalists, _ in run.result.of_tasks:
+        winner, _ = winners.get(task_id, (None, None))
+        for each in finalists:
+            won = winner is not None and each.candidate_id == winner.candidate.candidate_id
+            if won and each.built is not None and each.built.code:
+                with suppress(LostBlobError):
+                    found[task_id] = objects.path(each.built.code)
+    return found
 
 
 def _placed(place: StageContext, request: StepRequest, built: Built) -> Built:
@@ -222,7 +231,7 @@ def _decide(
     if default is not None:
         latencies: list[float | None] = [None]
         if len(entries) > 1:  # a single one is measured once it is known to compute the same
-            latencies = _measured(place, job, contest, [e[1] for e in entries], remarks)
+            latencies = _measured(place, job, contest, [built for _, built in entries], remarks)
         order = sorted(range(len(entries)), key=lambda i: latencies[i] or float("inf"))
         tried = [i for i in order if len(entries) == 1 or latencies[i] is not None]
         ranked = [(entries[i], latencies[i]) for i in tried]
@@ -241,14 +250,8 @@ def _built_now(place: StageContext, job: Job, contest: _Contest, draft: str) -> 
     program = contest.weighted.task.program
     jobs = [_call_of(program, place.target, trial, draft) for trial in contest.others]
     outcomes = place.machine.builders(settings).map(work.call, jobs, settings.timeout_s * 3)
-    pairs = [
-        (trial, *_forms(outcome)) for trial, outcome in zip(contest.others, outcomes, strict=True)
-    ]
-    return [
-        (trial, packed, checked)
-        for trial, packed, checked in pairs
-        if isinstance(packed, Built) and isinstance(checked, Built)
-    ]
+    pairs = zip(contest.others, outcomes, strict=True)
+    return [(trial, outcome) for trial, outcome in pairs if isinstance(outcome, Built)]
 
 
 def _first_right(
@@ -265,9 +268,9 @@ def _first_right(
     """
     default = contest.default
     assert default is not None
-    for (trial, packed, checked), latency in ranked:
+    for (trial, built), latency in ranked:
         check = place.measuring(job.spec.settings.measure).call(
-            work.check_output, default, checked, 1, timeout_s=_CHECK_TIMEOUT_S
+            work.check_output, default, built, 1, timeout_s=_CHECK_TIMEOUT_S
         )
         if isinstance(check, CallFailure) or check.difference:
             why = f"check: {check.text}" if isinstance(check, CallFailure) else check.difference
@@ -280,7 +283,7 @@ def _first_right(
         in_reach = check.default_s < max(likely_s * _DEFAULT_IN_REACH, _ONE_RUN_TELLS_S)
         default_s: float | None = check.default_s
         if latency is None or in_reach:
-            pair = [packed, default] if in_reach else [packed]
+            pair = [built, default] if in_reach else [built]
             both = _measured(place, job, contest, pair, remarks)
             latency, default_s = both[0], both[-1] if in_reach else default_s
         checks |= {"latency_s": latency, "default_s": default_s, "verified": True}

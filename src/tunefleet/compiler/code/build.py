@@ -6,13 +6,12 @@ import os
 import subprocess
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import tvm_ffi
-
 from tunefleet.compiler.code.device_code import packed_imports
-from tunefleet.compiler.code.packing import without_packing
+from tunefleet.compiler.code.packing import UnknownOrderError, packings_of, without_packing
 from tunefleet.compiler.code.replay import scheduled
 from tunefleet.compiler.graph.forms import forms
 from tunefleet.compiler.space.spaces import plainly_scheduled
@@ -74,32 +73,34 @@ def build_candidate(
 
     Weights that the schedule packs are arguments with their packed shape.
     """
-    modules = _scheduled(program, target, trace)
-    if isinstance(modules, Failure):
-        return modules
-    return compile_module(modules[1], target, candidate_id, directory)
+    module = _scheduled(program, target, trace)
+    if isinstance(module, Failure):
+        return module
+    return compile_module(without_packing(module), target, candidate_id, directory)
 
 
 def build_finalist(
     program: str, target: Target, candidate_id: str, trace: str, directory: str
-) -> tuple[Built | Failure, Built | Failure]:
-    """A candidate as `build_candidate` compiles it, for measuring, and including the packing of its
-    weights, so that it takes the task's arguments, for checking. Without any both are one."""
-    modules = _scheduled(program, target, trace)
-    if isinstance(modules, Failure):
-        return modules, modules
-    whole, packed = modules
-    measured = compile_module(packed, target, candidate_id, directory)
-    if tvm_ffi.structural_equal(packed, whole):
-        return measured, measured
-    return measured, compile_module(whole, target, candidate_id, directory)
-
-
-def _scheduled(program: str, target: Target, trace: str) -> tuple[Any, Any] | Failure:
-    """The program of a trace, and that without the packing of its weights."""
+) -> Built | Failure:
+    """A candidate as `build_candidate` compiles it, with what checking it and compiling a network
+    with it need: how its weights are packed, and its object file."""
+    module = _scheduled(program, target, trace)
+    if isinstance(module, Failure):
+        return module
     try:
-        module = scheduled(load_program(program), target, trace)
-        return module, without_packing(module)
+        packings = packings_of(module["main"])
+    except UnknownOrderError as error:
+        return Failure(FailureKind.BUILD_ERROR, str(error))
+    built = compile_module(
+        without_packing(module), target, candidate_id, directory, keeps_code=True
+    )
+    return replace(built, packings=packings) if isinstance(built, Built) else built
+
+
+def _scheduled(program: str, target: Target, trace: str) -> Any:
+    """The program of a trace, or the failure to make it."""
+    try:
+        return scheduled(load_program(program), target, trace)
     except Exception as error:
         raise_mistake(error)
         return Failure(FailureKind.INSTANTIATE, one_line(error))
@@ -111,11 +112,15 @@ def build_default(program: str, target: Target, name: str, directory: str) -> Bu
     return compile_module(plainly_scheduled(direct, target), target, name, directory)
 
 
-def compile_module(module: Any, target: Target, name: str, directory: str) -> Built | Failure:
+def compile_module(
+    module: Any, target: Target, name: str, directory: str, *, keeps_code: bool = False
+) -> Built | Failure:
     """Lower, compile and link a module whose only function is `main`.
 
-    `build_s` is CPU time, which is independent of other load on the machine.
+    `build_s` is CPU time, which is independent of other load on the machine. `keeps_code` leaves
+    the object file of a program for a CPU.
     """
+    keeps_code = keeps_code and not isinstance(target, CudaTarget)
     started = _cpu_seconds()
     # dlopen caches by path: the name must be unique over all builds and processes.
     stem = Path(directory) / f"{name}-{os.getpid()}-{time.monotonic_ns():x}"
@@ -142,8 +147,10 @@ def compile_module(module: Any, target: Target, name: str, directory: str) -> Bu
         kind = FailureKind.BUILD_MEMORY if is_memory(error) else FailureKind.BUILD_ERROR
         return Failure(kind, one_line(error))
     finally:
-        Path(object_file).unlink(missing_ok=True)
-    return Built(name, library, args, _cpu_seconds() - started)
+        if not keeps_code:
+            Path(object_file).unlink(missing_ok=True)
+    code = object_file if keeps_code else ""
+    return Built(name, library, args, _cpu_seconds() - started, code)
 
 
 def _cpu_seconds() -> float:

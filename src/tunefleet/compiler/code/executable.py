@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from tunefleet.artifacts.tensors import array_of, tensor_of
 from tunefleet.artifacts.weights import weights_path
 from tunefleet.compiler.code.build import lowered, lowering
 from tunefleet.compiler.code.device_code import packed_imports
-from tunefleet.compiler.code.parallel import separated, write_objects
+from tunefleet.compiler.code.packing import Arguments, packings_of, with_weights_of, without_packing
+from tunefleet.compiler.code.parallel import renamed, separated, write_objects
 from tunefleet.compiler.code.replay import scheduled
-from tunefleet.compiler.graph.forms import direct, with_transformed_weights
+from tunefleet.compiler.graph.forms import direct, shapes_of
 from tunefleet.compiler.graph.tasks import call_counts, normalized, task_id_of
 from tunefleet.compiler.graph.weights import Lifted, write_weights
 from tunefleet.compiler.space.spaces import plainly_scheduled
@@ -61,39 +62,37 @@ _FIRST_RUNS = 64
 @dataclass(frozen=True, slots=True)
 class CompiledNetwork:
     """Code and byte code with the weights. `programs` are modules of programs that are not in the
-    executable and not yet compiled."""
+    executable and not yet compiled, `codes` the object files of others by the programs' names."""
 
     executable: Any
     weights: Lifted
     target: Target
     programs: tuple[Any, ...] = ()
+    codes: Mapping[str, Path] = field(default_factory=dict)
 
 
 def compile_network(
     mod: Any,
     target: Target,
     traces: Mapping[str, str],
+    codes: Mapping[str, Path] | None = None,
     *,
     inside: bool = False,
 ) -> CompiledNetwork:
     """Compile a prepared module; `traces` are by task id, other tasks get the plain schedule.
+    `codes` are object files of their programs, where these were compiled before.
 
     The task id includes the target, so a trace is never applied on another one. `inside`
     leaves the weights in the module, but for those that it returns.
     """
     with to_tvm(target), lowering(target):
-        applied = _apply(mod, target, traces)
-        folded = tvm.transform.Sequential(
-            [
-                relax.transform.SplitLayoutRewritePreproc(),
-                relax.transform.FoldConstant(),
-                relax.transform.DeadCodeElimination(),
-            ]
-        )(applied)
-        lifted = Lifted(folded, inside=inside)
-        lowered_mod, programs = separated(_lowered(lifted.mod, target), target)
+        applied, ready = _apply(mod, target, traces, codes or {})
+        lifted = Lifted(applied, inside=inside)
+        lowered_mod, programs = separated(_lowered(lifted.mod, target), target, ready)
+        there = {str(gvar.name_hint) for gvar in lowered_mod.get_global_vars()}
         executable = relax.build(lowered_mod, target=to_tvm(target), relax_pipeline=None)
-        return CompiledNetwork(executable, lifted, target, tuple(programs))
+        apart = {name: code for name, code in ready.items() if name not in there}
+        return CompiledNetwork(executable, lifted, target, tuple(programs), apart)
 
 
 def with_graphs(network: CompiledNetwork) -> CompiledNetwork:
@@ -121,25 +120,34 @@ def _lowered(mod: Any, target: Target) -> Any:
     return tvm.transform.Sequential(passes)(mod)
 
 
-def _apply(mod: Any, target: Target, traces: Mapping[str, str]) -> Any:
-    """`mod` with the scheduled PrimFunc of each task."""
+def _apply(
+    mod: Any, target: Target, traces: Mapping[str, str], codes: Mapping[str, Path]
+) -> tuple[Any, dict[str, Path]]:
+    """`mod` with the scheduled PrimFunc of each task, and the weights that these take; the object
+    files of PrimFuncs, by their names."""
     called = call_counts(mod)
-    programs: dict[str, Any] = {}
+    ready: dict[str, Path] = {}
+    taken: dict[str, Arguments] = {}
     replaced = tvm.IRModule(dict(mod.functions_items()), attrs=mod.attrs)
     for gvar, function in mod.functions_items():
         name = str(gvar.name_hint)
         if name not in called or not isinstance(function, tvm.tirx.PrimFunc):
             continue
         working_on(f"the program {name}")
-        trace = traces.get(task_id_of(function, target))
+        task_id = task_id_of(function, target)
+        trace = traces.get(task_id)
         if trace is not None:
             module = scheduled(normalized(function), target, trace)
+            packings = packings_of(module["main"])
+            module = without_packing(module)
+            taken[name] = shapes_of(module["main"]), packings
+            if task_id in codes:
+                ready[name] = codes[task_id]
         else:
             module = plainly_scheduled(normalized(direct(function)), target)
         made = module["main"].with_attr("global_symbol", name)
         replaced.update_func(gvar, made.with_attr("tirx.is_scheduled", True))
-        programs[name] = function
-    return with_transformed_weights(replaced, programs)
+    return with_weights_of(replaced, taken), ready
 
 
 def save_network(
@@ -160,6 +168,7 @@ def save_network(
         options["fcompile"] = lambda library, objects, **_: link(objects, library, target)
     with tempfile.TemporaryDirectory(dir=Path(path).parent) as folder:
         objects = write_objects(network.programs, target, Path(folder))
+        objects += [renamed(c, name, target, Path(folder)) for name, c in network.codes.items()]
         network.executable.export_library(str(path), addons=objects, **options)
     if weights_of is None:
         write_weights(weights_path(path), network.weights)

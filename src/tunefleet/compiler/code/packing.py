@@ -1,10 +1,18 @@
-"""Scheduled programs without the packing of their weights, which happens when a network is
-compiled."""
+"""How programs take weights in an order of their own: a network's are put into it once, when it is
+compiled, and no program does so when it runs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import tvm_ffi
+from numpy.typing import NDArray
+
+from tunefleet.artifacts.tensors import array_of
+from tunefleet.compiler.graph.winograd import fitting
 from tunefleet.compiler.space.product_steps import PACKED
 from tunefleet.compiler.space.products import WIDE_WEIGHTS
 from tunefleet.compiler.space.statements import (
@@ -14,16 +22,40 @@ from tunefleet.compiler.space.statements import (
     with_statements,
 )
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.core.trial import Built, Packing
 
 tvm = load_tvm()
-tirx = tvm.tirx
+relax, tirx = tvm.relax, tvm.tirx
+_CALL_TIR = tvm.ir.Op.get("relax.call_tir")
+
+Array = NDArray[Any]
+
+#: What an index of a weight is computed by, of one variable's values.
+_OPERATIONS: Mapping[type, Callable[[Any, Any], Any]] = {
+    tirx.Add: np.add,
+    tirx.Sub: np.subtract,
+    tirx.Mul: np.multiply,
+    tirx.FloorDiv: np.floor_divide,
+    tirx.FloorMod: np.mod,
+    tirx.Min: np.minimum,
+    tirx.Max: np.maximum,
+}
+
+
+class UnknownOrderError(Exception):
+    """A program packs weights in another way than by taking, dividing and reordering axes."""
 
 
 def without_packing(module: Any) -> Any:
     """A scheduled module with the single function `main`, whose packed weights are arguments in
     their packed shape."""
     rewritten = tvm.s_tir.transform.RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)
-    return rewritten(_without_widening(module))
+    function = rewritten(_without_widening(module))["main"]
+    # Made anew: TVM's pass leaves the type with the arguments before.
+    made = tirx.PrimFunc(
+        list(function.params), function.body, function.ret_type, attrs=function.attrs
+    )
+    return tvm.IRModule({"main": made})
 
 
 def _without_widening(module: Any) -> Any:
@@ -53,3 +85,172 @@ def _widening(statement: Any) -> Any:
     if found is None or str(found.block.name_hint) != WIDE_WEIGHTS:
         return None
     return found.block if PACKED in found.block.annotations else None
+
+
+def packings_of(function: Any) -> tuple[Packing, ...]:
+    """How a scheduled function packs its arguments. Raises UnknownOrderError."""
+    blocks: list[Any] = []
+
+    def visit(block: Any) -> None:
+        if PACKED in block.annotations:
+            blocks.append(block)
+
+    tvm_ffi.structural_walk(function.body, [(tvm.s_tir.SBlock, visit)])
+    return tuple(_packing(block, list(function.params)) for block in blocks)
+
+
+#: Shapes of a program's arguments, and how it packs some of them.
+Arguments = tuple[Sequence[Sequence[int]], Sequence[Packing]]
+
+
+def arguments_of(built: Built, arrays: Sequence[Array]) -> list[Array]:
+    """A task's arguments as a built program takes them."""
+    taken = [shape for shape, _ in built.args], built.packings
+    return [_taken(taken, number, array) for number, array in enumerate(arrays)]
+
+
+def with_weights_of(mod: Any, taken: Mapping[str, Arguments]) -> Any:
+    """A module whose calls of the programs in `taken` have their weights as these take them:
+    constants of the calls."""
+    # A variable has the type of its function: those of functions of other types are others.
+    builder = relax.BlockBuilder()
+    named = {name: builder.add_func(mod[name], name) for name in taken}
+    functions = {named.get(str(gvar.name_hint), gvar): f for gvar, f in mod.functions_items()}
+    calls = _Calls(taken, named)
+    made = {
+        gvar: calls.visit_expr(function) if isinstance(function, relax.Function) else function
+        for gvar, function in functions.items()
+    }
+    return tvm.IRModule(made, attrs=mod.attrs)
+
+
+@relax.expr_functor.mutator
+class _Calls(relax.PyExprMutator):  # type: ignore[misc, name-defined]
+    def __init__(self, taken: Mapping[str, Arguments], named: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._of_programs, self._named = taken, named
+        self._known: dict[Any, Any] = {}
+
+    def visit_call_(self, call: Any) -> Any:
+        call = self.visit_expr_post_order(call)
+        taken = self._of_programs.get(str(call.args[0].name_hint)) if call.op == _CALL_TIR else None
+        if taken is None:
+            return call
+        fields = list(call.args[1].fields)
+        for number, field in enumerate(fields):
+            if isinstance(field, tvm.ir.GenericConst):
+                fields[number] = self._constant(field, taken, number)
+        arguments = [self._named[str(call.args[0].name_hint)], relax.Tuple(fields)]
+        return relax.Call(call.op, arguments, call.attrs, call.ty_args, call.span)
+
+    def _constant(self, constant: Any, taken: Arguments, number: int) -> Any:
+        shapes, packings = taken
+        packing = next((p for p in packings if p.argument == number), None)
+        key = constant, tuple(shapes[number]), replace(packing, argument=0) if packing else None
+        if key not in self._known:
+            array = array_of(constant.value)
+            made = _taken(taken, number, array)
+            self._known[key] = constant if made is array else relax.const(made)
+        return self._known[key]
+
+
+def _taken(taken: Arguments, number: int, array: Array) -> Array:
+    """An argument as a program takes it: in Winograd's form, and packed."""
+    shapes, packings = taken
+    packing = next((p for p in packings if p.argument == number), None)
+    given = fitting(array, packing.given if packing else tuple(shapes[number]))
+    return given if packing is None else _packed(given, packing, shapes[number])
+
+
+def _packed(array: Array, packing: Packing, shape: Sequence[int]) -> Array:
+    for axis, indices in packing.taken:
+        array = array.take(indices, axis)
+    made = array.reshape(packing.digits).transpose(packing.order).reshape(shape)
+    return np.ascontiguousarray(made)
+
+
+def _packing(block: Any, parameters: Sequence[Any]) -> Packing:
+    store = block.body
+    if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tvm.ir.TensorLoad):
+        raise UnknownOrderError(f"{block.name_hint} is no copy")
+    given = store.value.source
+    numbers = [n for n, each in enumerate(parameters) if each.same_as(given)]
+    if not numbers:
+        raise UnknownOrderError(f"{block.name_hint} copies no argument")
+    variables = {each.var: number for number, each in enumerate(block.iter_vars)}
+    extents = [int(each.dom.extent) for each in block.iter_vars]
+    shape = tuple(int(extent) for extent in given.shape)
+    axes, taken = [], []
+    for axis, index in enumerate(store.value.indices):
+        variable = _variable(index, variables)
+        count = 1 if variable is None else extents[variable]
+        values = np.broadcast_to(_values(index, np.arange(count)), count)
+        if not np.array_equal(values, np.arange(shape[axis])):
+            taken.append((axis, tuple(int(value) for value in values)))
+        axes.append(variable)
+    written = [
+        digit for index in store.indices if (digit := _digit(index, variables, extents)) is not None
+    ]
+    # The digits of each axis, from the most significant one, and which place each is written to.
+    digits = [(written.index(d), d) for variable in axes for d in _of(variable, written)]
+    for variable in axes:
+        own = _of(variable, written)
+        uppers, lowers = [upper for _, _, upper in own], [lower for _, lower, _ in own]
+        if [1 if variable is None else extents[variable], *lowers] != [*uppers, 1]:
+            raise UnknownOrderError(f"{block.name_hint} divides an axis unevenly")
+    places = [place for place, _ in digits]
+    if sorted(places) != list(range(len(written))):
+        raise UnknownOrderError(f"{block.name_hint} is no order of its argument")
+    sizes = tuple(upper // lower for _, (_, lower, upper) in digits)
+    order = tuple(places.index(place) for place in range(len(written)))
+    return Packing(numbers[0], shape, tuple(taken), sizes, order)
+
+
+#: Of a variable v: (v % upper) // lower.
+_Digit = tuple[int, int, int]
+
+
+def _of(variable: int | None, written: Sequence[_Digit]) -> list[_Digit]:
+    """The digits of a variable, the most significant one first."""
+    return sorted((d for d in written if d[0] == variable), key=lambda d: -d[1])
+
+
+def _digit(index: Any, variables: Mapping[Any, int], extents: Sequence[int]) -> _Digit | None:
+    """The digit of a variable that an index is; None for one that is always 0."""
+    if isinstance(index, tirx.IntImm) and int(index) == 0:
+        return None
+    if isinstance(index, tirx.Var):
+        variable = variables[index]
+        return variable, 1, extents[variable]
+    if isinstance(index, tirx.FloorDiv | tirx.FloorMod) and isinstance(index.b, tirx.IntImm):
+        found = _digit(index.a, variables, extents)
+        if found is None:
+            return None
+        variable, lower, upper = found
+        bound = lower * int(index.b)
+        if upper % bound == 0:
+            whole = isinstance(index, tirx.FloorDiv)
+            return (variable, bound, upper) if whole else (variable, lower, bound)
+    raise UnknownOrderError(f"{index} is no digit of an index")
+
+
+def _variable(index: Any, variables: Mapping[Any, int]) -> int | None:
+    """The only variable of an index; None for a constant one."""
+    found: set[int] = set()
+    tvm_ffi.structural_walk(index, [(tirx.Var, lambda each: found.add(variables[each]))])
+    if len(found) > 1:
+        raise UnknownOrderError(f"{index} follows several variables")
+    return found.pop() if found else None
+
+
+def _values(index: Any, values: Array) -> Array:
+    """An index for each of the values of its variable."""
+    if isinstance(index, tirx.Var):
+        return values
+    if isinstance(index, tirx.IntImm):
+        return np.array(int(index))
+    operation = _OPERATIONS.get(type(index))
+    if operation is None:
+        raise UnknownOrderError(f"{index} is no known index")
+    result: Array = operation(_values(index.a, values), _values(index.b, values))
+    return result

@@ -1,14 +1,15 @@
-"""A network's programs as several object files, each compiled by a thread of its own.
+"""A network's programs as several object files.
 
 LLVM takes most of the time of compiling a network, and TVM calls it with one thread for all
-programs together. Here they are divided among threads; the rest calls them by name, and the linker
-joins them.
+programs together. Here they are divided among threads, but for those whose code is there: it was
+compiled to be measured. The rest calls them by name, and the linker joins them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import tvm_ffi
 
 from tunefleet.compiler.code.build import lowered
 from tunefleet.compiler.toolchain import load_tvm
+from tunefleet.compiler.toolchain.linking import objcopy
 from tunefleet.core.target import CudaTarget, Target
 
 tvm = load_tvm()
@@ -24,18 +26,26 @@ relax = tvm.relax
 
 #: Groups of programs per thread: they take unequal times.
 _GROUPS = 4
+#: Before the names of functions in an object file.
+_SYMBOL = "__tvm_ffi_"
 
 
-def separated(mod: Any, target: Target) -> tuple[Any, list[Any]]:
-    """A lowered network without most of its programs, and modules of these; without any where one
-    thread compiles all, as for a GPU."""
+def separated(mod: Any, target: Target, ready: Collection[str]) -> tuple[Any, list[Any]]:
+    """A lowered network without most of its programs, and modules of these that are not `ready`;
+    without any where one thread compiles all, as for a GPU."""
     threads = _threads()
     programs = [
         (gvar, function)
         for gvar, function in mod.functions_items()
         if isinstance(function, tvm.tirx.PrimFunc)
-    ][1:]  # one stays: TVM takes the target of a library from its code
-    if threads < 2 or len(programs) < threads or isinstance(target, CudaTarget):
+    ]
+    programs.sort(key=lambda program: str(program[0].name_hint) in ready)
+    # One stays: TVM takes the target of a library from its code.
+    programs = programs[1:]
+    left = [program for program in programs if str(program[0].name_hint) not in ready]
+    if threads < 2 or len(left) < threads:
+        programs, left = programs[len(left) :], []
+    if not programs or isinstance(target, CudaTarget):
         return mod, []
     names = {str(gvar.name_hint) for gvar, _ in programs}
 
@@ -47,8 +57,8 @@ def separated(mod: Any, target: Target) -> tuple[Any, list[Any]]:
         for gvar, function in mod.functions_items()
         if str(gvar.name_hint) not in names
     }
-    count = min(len(programs), _GROUPS * threads)
-    groups = [tvm.IRModule(dict(programs[n::count])) for n in range(count)]
+    count = min(len(left), _GROUPS * threads)
+    groups = [tvm.IRModule(dict(left[n::count])) for n in range(count)]
     return tvm.IRModule(rest, attrs=mod.attrs), groups
 
 
@@ -62,6 +72,14 @@ def write_objects(modules: Sequence[Any], target: Target, folder: Path) -> list[
 
     with ThreadPoolExecutor(_threads()) as pool:
         return list(pool.map(write, range(len(modules)), modules))
+
+
+def renamed(code: Path, name: str, target: Target, folder: Path) -> str:
+    """A copy in `folder` of the object file of one program, which a network calls by this name."""
+    path = str(folder / f"{name}.o")
+    symbol = f"--redefine-sym={_SYMBOL}main={_SYMBOL}{name}"
+    subprocess.run([objcopy(target), symbol, str(code), path], check=True, capture_output=True)
+    return path
 
 
 def _threads() -> int:

@@ -7,11 +7,10 @@ that it names which of them it schedules.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from tunefleet.compiler.graph.loops import unnamed
-from tunefleet.compiler.graph.winograd import transformed
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.core.forms import is_winograd
 
@@ -78,52 +77,12 @@ def _calls(mod: Any) -> Iterator[Any]:
                 yield binding.value
 
 
-def _shapes(function: Any) -> list[list[int]]:
+def shapes_of(function: Any) -> list[list[int]]:
     arguments = tvm.s_tir.meta_schedule.arg_info.ArgInfo.from_prim_func(function)
     return [[int(d) for d in argument.shape] for argument in arguments]
 
 
 def _changed(ours: Any, theirs: Any) -> list[int]:
     """The arguments that differ between two forms: the weights."""
-    pairs = zip(_shapes(ours), _shapes(theirs), strict=True)
+    pairs = zip(shapes_of(ours), shapes_of(theirs), strict=True)
     return [i for i, (a, b) in enumerate(pairs) if a != b]
-
-
-def with_transformed_weights(mod: Any, before: Mapping[str, Any]) -> Any:
-    """A module some of whose programs took another form, called with the weights of that form.
-
-    `before` are these programs as they were, by name. Weights are constants of the calls.
-    """
-    changed = {
-        name: _changed(function, mod[name])
-        for name, function in before.items()
-        if _shapes(function) != _shapes(mod[name])
-    }
-    if not changed:
-        return mod
-    clone = mod.clone()
-    for gvar, function in mod.functions_items():
-        if isinstance(function, relax.Function):
-            clone.update_func(gvar, _Transformed(changed).visit_expr(function))
-    return clone
-
-
-@relax.expr_functor.mutator
-class _Transformed(relax.PyExprMutator):  # type: ignore[misc, name-defined]
-    def __init__(self, changed: Mapping[str, list[int]]) -> None:
-        super().__init__()
-        self._changed = changed
-        self._known: dict[Any, Any] = {}
-
-    def visit_call_(self, call: Any) -> Any:
-        call = self.visit_expr_post_order(call)
-        if call.op != _CALL_TIR or str(call.args[0].name_hint) not in self._changed:
-            return call
-        fields = list(call.args[1].fields)
-        for i in self._changed[str(call.args[0].name_hint)]:
-            if fields[i] not in self._known:
-                self._known[fields[i]] = relax.const(transformed(fields[i].value.numpy()))
-            fields[i] = self._known[fields[i]]
-        return relax.Call(
-            call.op, [call.args[0], relax.Tuple(fields)], call.attrs, call.ty_args, call.span
-        )
