@@ -163,7 +163,7 @@ def _tuned(task: Any, target: Any, device: Any, folder: str, trials: int) -> dic
     best, measured, right = None, 0, 0
     for candidate in chosen.candidates:
         named = (task.program, target, candidate.candidate_id, candidate.trace, folder)
-        built = build.build_finalist(*named)
+        built = build.build_candidate(*named)
         if not isinstance(built, Built):
             continue
         outcome = device.measure(built, _SETTINGS, best)

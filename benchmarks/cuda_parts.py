@@ -106,7 +106,7 @@ def _executed(tasks: Sequence[tuple[str, str, Sequence[str]]]) -> Iterator[dict[
                 (work.build_default, (program, target, "default", folder))
             ]
             jobs += [
-                (work.build_finalist, (program, target, f"p{n}", trace, folder))
+                (work.build_candidate, (program, target, f"p{n}", trace, folder))
                 for n, trace in enumerate(traces)
             ]
             plain, *built = hosts.map(work.call, jobs, timeout_s=120)

@@ -189,7 +189,7 @@ def checked(
     intrinsic: Any, form: Sequence[int], count: int, folder: str, board: Any
 ) -> dict[str, Any]:
     """How many of the programs of a shape are right, or compile where nothing executes them."""
-    from tunefleet.compiler.code.build import build_finalist
+    from tunefleet.compiler.code.build import build_candidate
     from tunefleet.compiler.space.intrinsics import least_target, runs_on
     from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.trial import Built
@@ -204,7 +204,7 @@ def checked(
     traces = traces_of(program, target, count, intrinsic.name)
     row = {"intrinsic": intrinsic.name, "shape": "x".join(map(str, shape)), "programs": len(traces)}
     try:
-        found = [build_finalist(program, target, "x", trace, folder) for trace in traces]
+        found = [build_candidate(program, target, "x", trace, folder) for trace in traces]
     except SetupError as missing:  # no compiler for another machine
         return row | {"programs": 0, "good": 0, "how": str(missing)}
     built = [each for each in found if isinstance(each, Built)]

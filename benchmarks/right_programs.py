@@ -48,7 +48,7 @@ def main(options: argparse.Namespace) -> int:
 
 def programs_of(network: str, count: int) -> Iterator[dict[str, Any]]:
     """A row for each program: its task, its family, what is wrong with it."""
-    from tunefleet.compiler.code.build import build_default, build_finalist
+    from tunefleet.compiler.code.build import build_candidate, build_default
     from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.importing import DEFAULT_IMPORT
     from tunefleet.core.trial import Built
@@ -65,7 +65,7 @@ def programs_of(network: str, count: int) -> Iterator[dict[str, Any]]:
             if not isinstance(plain, Built):
                 continue
             for family, trace in drawn(task.program, target, count):
-                built = build_finalist(task.program, target, "candidate", trace, folder)
+                built = build_candidate(task.program, target, "candidate", trace, folder)
                 if not isinstance(built, Built):
                     continue  # it counts as failed, not as wrong
                 said = device.verify(plain, built, 1).difference

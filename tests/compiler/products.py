@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tunefleet.compiler.code.build import build_finalist
+from tunefleet.compiler.code.build import build_candidate
 from tunefleet.compiler.code.packing import arguments_of
 from tunefleet.compiler.space.tensorised import CpuTensorised
 from tunefleet.compiler.toolchain import load_tvm
@@ -63,7 +63,7 @@ def tensorised_traces(space, count, seed=0, intrinsic=None):
 
 
 def result_of(program, target, trace, arrays, tmp_path):
-    built = build_finalist(program, target, "x", trace, str(tmp_path))
+    built = build_candidate(program, target, "x", trace, str(tmp_path))
     assert isinstance(built, Built)
     shape, dtype = built.args[-1]
     result = tvm.runtime.tensor(np.zeros(shape, dtype))

@@ -230,13 +230,13 @@ def test_finalists_are_measured_in_turn(built: Built) -> None:
 def test_every_candidate_computes_what_the_default_computes(
     candidates: tuple[Candidate, ...], conv_task: Any, target: Any, tmp_path: Path
 ) -> None:
-    from tunefleet.compiler.code.build import build_default, build_finalist
+    from tunefleet.compiler.code.build import build_candidate, build_default
     from tunefleet.stages.work import check_output
 
     directory = str(tmp_path)
     default = build_default(conv_task.program, target, "default", directory)
     for c in candidates:
-        built = build_finalist(conv_task.program, target, c.candidate_id, c.trace, directory)
+        built = build_candidate(conv_task.program, target, c.candidate_id, c.trace, directory)
         assert isinstance(default, Built)
         assert isinstance(built, Built)
         assert bool(built.packings) == (built.args != default.args)

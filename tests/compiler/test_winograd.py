@@ -147,13 +147,13 @@ def test_a_task_stays_itself_with_another_form(prepared: tuple[Any, Any], target
 def test_candidates_compute_what_the_default_computes(
     traces: dict[str, tuple[Any, str]], target: Any, tmp_path: Path
 ) -> None:
-    from tunefleet.compiler.code.build import build_default, build_finalist
+    from tunefleet.compiler.code.build import build_candidate, build_default
     from tunefleet.stages.work import check_output
 
     directory = str(tmp_path)
     for task, trace in traces.values():
         default = build_default(task.program, target, "default", directory)
-        built = build_finalist(task.program, target, "c", trace, directory)
+        built = build_candidate(task.program, target, "c", trace, directory)
         assert isinstance(default, Built)
         assert isinstance(built, Built)
         assert check_output(default, built, seed=1).difference == ""

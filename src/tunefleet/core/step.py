@@ -176,8 +176,8 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Finalist:
-    """A candidate that may win, with its code and how its weights are packed; None where it cannot
-    be built again, and in records of versions before 0.2, which had two forms of it."""
+    """A candidate that may win; None where it cannot be built again. Earlier versions recorded two
+    forms of it: it is built again then."""
 
     candidate_id: str
     built: Built | None = None

@@ -105,8 +105,8 @@ class Built:
     """A compiled candidate: the path of its shared library and its argument types.
 
     `args` are (shape, dtype) of the built function; they differ from the task's if weights are
-    packed. `build_s` is in CPU seconds, `path` is unique to this build. `code` is the path of its
-    object file, and `packings` say how its weights are packed, where whoever built it asked.
+    packed, as `packings` say. `build_s` is in CPU seconds, `path` is unique to this build. `code`
+    is the path of its object file.
     """
 
     candidate_id: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from tunefleet.artifacts.blobs import Blobs
 from tunefleet.core.stage import BuildResult, SelectResult, StageKey, StageKind
 from tunefleet.core.trial import Built, Failure, FailureKind
 from tunefleet.stages import work
@@ -41,7 +42,13 @@ def build(place: StageContext, lane: JobTask, key: StageKey) -> BuildResult:
         )
         for candidate, outcome in zip(selected.candidates, outcomes, strict=True):
             if isinstance(outcome, Built):
-                built.append(replace(outcome, path=objects.put(Path(outcome.path))))
+                built.append(kept(outcome, objects))
             else:
                 failed.append((candidate.candidate_id, failure_of(outcome, _FAILURES)))
     return BuildResult(tuple(built), tuple(failed))
+
+
+def kept(built: Built, objects: Blobs) -> Built:
+    """What was built, its files by the names of their content."""
+    path, code = (objects.put(Path(each)) if each else "" for each in (built.path, built.code))
+    return replace(built, path=path, code=code)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from tunefleet.artifacts.blobs import LostBlobError
 from tunefleet.core.settings import MeasureSettings
 from tunefleet.core.stage import BuildResult, Profiled, ProfileResult, StageKey, StageKind
-from tunefleet.core.trial import Built, Failure, FailureKind, Measurement
+from tunefleet.core.trial import Built, Failure, FailureKind, Measurement, Trial
 from tunefleet.stages import work
 from tunefleet.stages.failures import failure_of
-from tunefleet.stages.place import JobTask, LostInputError, StageContext
+from tunefleet.stages.place import JobTask, LostInputError, StageContext, Workplace
 from tunefleet.stages.records import Knowledge, committed
 from tunefleet.workers.pool import CallEnd, CallFailure
 
+#: Candidates within this factor of the best may truly be faster; others are not worth the time.
+_CLOSE = 1.12
 #: Readings of the reference kernel before a drift is believed.
 _REFERENCE_READINGS = 3
 _FAILURES = {
@@ -122,9 +124,34 @@ def _libraries(place: StageContext, key: StageKey) -> list[Built]:
         raise LostInputError(StageKind.BUILD, error.what) from error
 
 
-def discard(place: StageContext, key: StageKey) -> None:
-    """The libraries of a round are not needed once it is measured."""
-    run = place.store.work.stage(replace(key, kind=StageKind.BUILD))
-    if run is not None and isinstance(run.result, BuildResult):
-        for each in run.result.built:
-            place.objects(key.job_id).remove(each.path)
+def closest(trials: Iterable[Trial], settings: MeasureSettings) -> list[Trial]:
+    """The fastest trials of a task, the best one first: those that are close to it, as many as are
+    to be compared at last."""
+    measured = sorted(
+        (t for t in trials if t.latency_s is not None), key=lambda t: t.latency_s or 0
+    )
+    close = [t for t in measured if (t.latency_s or 0) <= (measured[0].latency_s or 0) * _CLOSE]
+    return close[: settings.finalists]
+
+
+def discard(place: StageContext, lane: JobTask, key: StageKey) -> None:
+    """Of what a round built is kept, once it is measured, what may win; of the rounds before as
+    well, in place of what could."""
+    trials = place.store.records.trials(key.job_id, key.task_id)
+    settings = lane.job.spec.settings.measure
+    kept = {trial.candidate.candidate_id for trial in closest(trials, settings)}
+    before = closest((t for t in trials if t.iteration < key.iteration), settings)
+    rounds = {key.iteration, *(trial.iteration for trial in before)}
+    objects = place.objects(key.job_id)
+    for built in built_in(place, key, rounds):
+        if built.candidate_id not in kept:
+            for name in filter(None, (built.path, built.code)):
+                objects.remove(name)
+
+
+def built_in(place: Workplace, key: StageKey, rounds: Iterable[int]) -> Iterator[Built]:
+    """What some rounds of a task built. It may be discarded since."""
+    for iteration in rounds:
+        run = place.store.work.stage(replace(key, iteration=iteration, kind=StageKind.BUILD))
+        if run is not None and isinstance(run.result, BuildResult):
+            yield from run.result.built

@@ -63,7 +63,7 @@ class StageRunner:
         elif key.kind is StageKind.PROFILE:
             result, note = profile.profile(place, knowledge, lane, key)
         else:
-            profile.discard(place, key)
+            profile.discard(place, lane, key)
             result, note = update.update(place, knowledge, lane, key)
         return StageRun(key, result, started_at, time.perf_counter() - clock, note)
 

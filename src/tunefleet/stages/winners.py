@@ -13,20 +13,21 @@ from tunefleet.artifacts.blobs import Blobs, LostBlobError
 from tunefleet.core.events import Progressed
 from tunefleet.core.identity import Tier
 from tunefleet.core.job import Job
+from tunefleet.core.stage import StageKey, StageKind
 from tunefleet.core.step import Finalist, Finalists, Remark, StepKey, StepKind, Winners
 from tunefleet.core.target import Target
 from tunefleet.core.task import TaskWeights, WeightedTask
 from tunefleet.core.trial import Built, Failure, FailureKind, Measurement, Trial
 from tunefleet.errors import InternalError
 from tunefleet.stages import work
+from tunefleet.stages.build import kept
 from tunefleet.stages.place import JobTask, StageContext, StepRequest, Workplace
 from tunefleet.stages.prepared import object_of, result_of
+from tunefleet.stages.profile import built_in, closest
 from tunefleet.stages.records import known_records
 from tunefleet.stages.weights import weights_of
 from tunefleet.workers.pool import CallFailure
 
-#: Candidates within this factor of the best may truly be faster; others are not worth the time.
-_CLOSE = 1.12
 #: A default schedule whose one run took this many times the winner's latency cannot win.
 _DEFAULT_IN_REACH = 1.5
 #: One run tells the latency of a default schedule that takes longer: of a shorter one it tells
@@ -43,27 +44,37 @@ _TRIALS = "trials"
 
 
 def run_build(place: StageContext, request: StepRequest) -> tuple[Finalists, tuple[Remark, ...]]:
-    """Build the finalists of every task that has no winner yet, with the host's workers."""
+    """Build the plain schedule of every task that has no winner yet, and those of its finalists
+    that are not there, with the host's workers."""
     job = _job(request)
     decided = _decided(place, job)
     tasks = [w for w in place.store.work.tasks(job.job_id) if w.task.task_id not in decided]
     finalists = _finalists(place, job, tasks)
+    there = {w.task.task_id: _there(place, job, w, trials) for w, trials in finalists}
     remarks: list[Remark] = []
     objects = place.objects(request.key.owner)
     with objects.draft() as draft:
-        jobs = list(_jobs(place, finalists, draft))
+        jobs: list[tuple[Any, ...]] = []
+        for weighted, trials in finalists:
+            task = weighted.task
+            jobs.append((work.build_default, (task.program, place.target, "default", draft)))
+            missing = (t for t in trials if t.candidate.candidate_id not in there[task.task_id])
+            jobs += [_call_of(task.program, place.target, trial, draft) for trial in missing]
         settings = job.spec.settings.build
         builders = place.machine.builders(settings)
         results = iter(builders.map(work.call, jobs, settings.timeout_s * 3))
         built = []
         for weighted, trials in finalists:
-            name = weighted.task.name
+            task_id, name = weighted.task.task_id, weighted.task.name
             default = _kept(next(results), f"{name}: its plain schedule", objects, remarks)
             entries = []
             for trial in trials:
-                kept = _kept(next(results), f"{name}: a finalist", objects, remarks)
-                entries.append(Finalist(trial.candidate.candidate_id, kept))
-            built.append((weighted.task.task_id, tuple(entries), default))
+                candidate_id = trial.candidate.candidate_id
+                own = there[task_id].get(candidate_id)
+                if own is None:
+                    own = _kept(next(results), f"{name}: a finalist", objects, remarks)
+                entries.append(Finalist(candidate_id, own))
+            built.append((task_id, tuple(entries), default))
     return Finalists(tuple(built)), tuple(remarks)
 
 
@@ -149,9 +160,8 @@ def _finalists(
         if seconds is not None:
             takes_s = _FINALIST_S + settings.final_repeats * best_s
             in_all = min(in_all, seconds * _SHARE / takes_s)
-        close = [trial for trial in trials if _latency(trial) <= best_s * _CLOSE]
-        most = min(settings.finalists, 1 + round(in_all * latency / whole))
-        found.append((weighted, close[:most]))
+        most = 1 + round(in_all * latency / whole)
+        found.append((weighted, closest(trials, settings)[:most]))
     return found
 
 
@@ -165,51 +175,45 @@ def _measured_trials(place: StageContext, job: Job, weighted: WeightedTask) -> l
     return sorted((t for t in trials.values() if t.latency_s is not None), key=_latency)
 
 
-def _jobs(
-    place: StageContext, finalists: Sequence[tuple[WeightedTask, Sequence[Trial]]], draft: str
-) -> list[tuple[Any, ...]]:
-    """The calls that build a task's plain schedule and each finalist."""
-    target = place.target
-    jobs: list[tuple[Any, ...]] = []
-    for weighted, trials in finalists:
-        program = weighted.task.program
-        jobs.append((work.build_default, (program, target, "default", draft)))
-        jobs += [_call_of(program, target, trial, draft) for trial in trials]
-    return jobs
+def _there(
+    place: StageContext, job: Job, weighted: WeightedTask, trials: Sequence[Trial]
+) -> dict[str, Built]:
+    """What the search built of some trials and has kept."""
+    objects = place.objects(job.job_id)
+    key = StageKey(job.job_id, weighted.task.task_id, 0, StageKind.BUILD)
+    rounds = {trial.iteration for trial in trials if trial.iteration >= 0}
+    built = (each for each in built_in(place, key, rounds) if objects.has(each.path))
+    return {each.candidate_id: each for each in built}
 
 
 def _call_of(program: str, target: Target, trial: Trial, draft: str) -> tuple[Any, ...]:
     candidate = trial.candidate
     args = (program, target, candidate.candidate_id, candidate.trace, draft)
-    return work.build_finalist, args
+    return work.build_candidate, args
 
 
 def _kept(outcome: Any, what: str, objects: Blobs, remarks: list[Remark]) -> Built | None:
-    """What was built, by the names of its content; the user is told what was not."""
+    """`build.kept` of what was built; the user is told what was not."""
     if isinstance(outcome, Built):
-        code = objects.put(Path(outcome.code)) if outcome.code else ""
-        return replace(outcome, path=objects.put(Path(outcome.path)), code=code)
+        return kept(outcome, objects)
     remarks.append(Remark(f"{what} cannot be built: {outcome.text}", warning=True))
     return None
 
 
 def codes_of(place: Workplace, owner: str, job: Job) -> dict[str, Path]:
-    """The object files of winners that were built again to be chosen, by task, where these lie."""
-    run, objects = (
-        place.store.work.step(StepKey(owner, StepKind.BUILD_FINALISTS)),
-        place.objects(owner),
-    )
+    """The object files of winners, by task, where these are kept."""
+    run = place.store.work.step(StepKey(owner, StepKind.BUILD_FINALISTS))
     if run is None or not isinstance(run.result, Finalists):
         return {}
     winners = place.store.records.winners(job.job_id)
     found = {}
-    for task_id, finalists, _ in run.result.of_tasks:
+    for task_id, own, _ in run.result.of_tasks:
         winner, _ = winners.get(task_id, (None, None))
-        for each in finalists:
+        for each in own:
             won = winner is not None and each.candidate_id == winner.candidate.candidate_id
             if won and each.built is not None and each.built.code:
                 with suppress(LostBlobError):
-                    found[task_id] = objects.path(each.built.code)
+                    found[task_id] = place.objects(owner).path(each.built.code)
     return found
 
 

@@ -59,7 +59,6 @@ def run_update(
 
 
 build_candidate = build.build_candidate
-build_finalist = build.build_finalist
 build_default = build.build_default
 weights = programs.weights
 compile_probe = links.compile_probe

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.compiler.code.device_code import packed_imports
-from tunefleet.compiler.code.packing import UnknownOrderError, packings_of, without_packing
+from tunefleet.compiler.code.packing import packings_of, without_packing
 from tunefleet.compiler.code.replay import scheduled
 from tunefleet.compiler.graph.forms import forms
 from tunefleet.compiler.space.spaces import plainly_scheduled
@@ -73,37 +73,15 @@ def build_candidate(
 
     Weights that the schedule packs are arguments with their packed shape.
     """
-    module = _scheduled(program, target, trace)
-    if isinstance(module, Failure):
-        return module
-    return compile_module(without_packing(module), target, candidate_id, directory)
-
-
-def build_finalist(
-    program: str, target: Target, candidate_id: str, trace: str, directory: str
-) -> Built | Failure:
-    """A candidate as `build_candidate` compiles it, with what checking it and compiling a network
-    with it need: how its weights are packed, and its object file."""
-    module = _scheduled(program, target, trace)
-    if isinstance(module, Failure):
-        return module
     try:
+        module = scheduled(load_program(program), target, trace)
         packings = packings_of(module["main"])
-    except UnknownOrderError as error:
-        return Failure(FailureKind.BUILD_ERROR, str(error))
-    built = compile_module(
-        without_packing(module), target, candidate_id, directory, keeps_code=True
-    )
-    return replace(built, packings=packings) if isinstance(built, Built) else built
-
-
-def _scheduled(program: str, target: Target, trace: str) -> Any:
-    """The program of a trace, or the failure to make it."""
-    try:
-        return scheduled(load_program(program), target, trace)
+        module = without_packing(module)
     except Exception as error:
         raise_mistake(error)
         return Failure(FailureKind.INSTANTIATE, one_line(error))
+    built = compile_module(module, target, candidate_id, directory)
+    return replace(built, packings=packings) if isinstance(built, Built) else built
 
 
 def build_default(program: str, target: Target, name: str, directory: str) -> Built | Failure:
@@ -112,15 +90,11 @@ def build_default(program: str, target: Target, name: str, directory: str) -> Bu
     return compile_module(plainly_scheduled(direct, target), target, name, directory)
 
 
-def compile_module(
-    module: Any, target: Target, name: str, directory: str, *, keeps_code: bool = False
-) -> Built | Failure:
+def compile_module(module: Any, target: Target, name: str, directory: str) -> Built | Failure:
     """Lower, compile and link a module whose only function is `main`.
 
-    `build_s` is CPU time, which is independent of other load on the machine. `keeps_code` leaves
-    the object file of a program for a CPU.
+    `build_s` is CPU time, which is independent of other load on the machine.
     """
-    keeps_code = keeps_code and not isinstance(target, CudaTarget)
     started = _cpu_seconds()
     # dlopen caches by path: the name must be unique over all builds and processes.
     stem = Path(directory) / f"{name}-{os.getpid()}-{time.monotonic_ns():x}"
@@ -146,11 +120,7 @@ def compile_module(
         raise_mistake(error)
         kind = FailureKind.BUILD_MEMORY if is_memory(error) else FailureKind.BUILD_ERROR
         return Failure(kind, one_line(error))
-    finally:
-        if not keeps_code:
-            Path(object_file).unlink(missing_ok=True)
-    code = object_file if keeps_code else ""
-    return Built(name, library, args, _cpu_seconds() - started, code)
+    return Built(name, library, args, _cpu_seconds() - started, object_file)
 
 
 def _cpu_seconds() -> float:
