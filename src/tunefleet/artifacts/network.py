@@ -123,7 +123,7 @@ class LoadedNetwork:
         started = time.perf_counter()
         run()
         fitting = max(_LEAST_REPEATS, int(_LONGEST_S / (time.perf_counter() - started)))
-        for _ in range(min(repeats, fitting)):
+        for _ in range(max(_LEAST_REPEATS, min(repeats, fitting))):
             runs.append({})
             run()
         names = sorted(set().union(*runs[1:]))

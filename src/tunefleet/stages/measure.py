@@ -31,6 +31,8 @@ ON_CPU = " on the CPU"
 _SHARE, _LEAST_S = 0.02, 5.0
 #: How often a disturbed measurement is made, as that of candidates.
 _ATTEMPTS = 2
+#: Inferences whose kernels are timed one by one, and the share of a comparison's time for them.
+_KERNEL_RUNS, _KERNEL_SHARE = 20, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,11 @@ def run(place: StageContext, request: StepRequest) -> tuple[Measured, tuple[Rema
     try:
         # Of the same module without CUDA graphs, which launch all kernels at once.
         singly = tuned_module(place, request) if module.name == GRAPHS else module
-        kernels = kernel_times(singly, expectation.inputs[0], place)
+        runs = _KERNEL_RUNS
+        if comparisons:
+            takes_s = comparisons[0].latency(TUNED).median
+            runs = min(runs, int(rounds.limit_s * _KERNEL_SHARE / takes_s))
+        kernels = kernel_times(singly, expectation.inputs[0], place, runs)
     except JobError as error:
         remarks.append(Remark(str(error), warning=True))
     peak = expectation.checked.peak_gflops
@@ -180,10 +186,13 @@ def compare(
     return quietest
 
 
-def kernel_times(path: Path, inputs: Sequence[Any], place: StageContext) -> dict[str, float]:
-    """Seconds per inference by kernel, at the first of the network's shapes."""
+def kernel_times(
+    path: Path, inputs: Sequence[Any], place: StageContext, runs: int = _KERNEL_RUNS
+) -> dict[str, float]:
+    """Seconds per inference by kernel, at the first of the network's shapes: medians of so many
+    inferences, of three at least."""
     what = "timing the kernels one by one failed"
-    return on_device(place, what, work.kernel_times, str(path), list(inputs), 20)
+    return on_device(place, what, work.kernel_times, str(path), list(inputs), runs)
 
 
 def figures_of(comparison: Comparison, framework: str, inputs: Iterable[str]) -> MeasuredShape:

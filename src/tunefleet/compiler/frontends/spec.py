@@ -297,7 +297,7 @@ def _check_readable(path: Path) -> None:
 
 def _external_data(path: Path) -> list[Path]:
     """The files beside an ONNX file that hold its weights, if there are any."""
-    if path.suffix.lower() != ONNX_SUFFIX or not _mentions(path, b"location"):
+    if path.suffix.lower() != ONNX_SUFFIX:
         return []
     (state,) = _states([path])
     names = _locations(state)
@@ -310,6 +310,8 @@ def _external_data(path: Path) -> list[Path]:
 def _locations(file: _State) -> Sequence[str]:
     """In which files an ONNX file says that it keeps weights."""
     path, size, *_ = file
+    if not _mentions(path, b"location"):
+        return []
     try:
         if is_confined():
             from tunefleet.compiler.frontends.onnx_locations import locations
