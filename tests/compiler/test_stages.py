@@ -243,6 +243,53 @@ def test_every_candidate_computes_what_the_default_computes(
         assert check_output(default, built, seed=3).difference == ""
 
 
+def test_a_network_takes_the_code_that_was_measured(
+    conv_task: Any, candidates: tuple[Candidate, ...], built: Built, target: Any, tmp_path: Path
+) -> None:
+    from tunefleet.artifacts.network import LoadedNetwork
+    from tunefleet.compiler.code.executable import (
+        compile_network,
+        save_network,
+        worst_difference,
+    )
+    from tunefleet.compiler.frontends import load_network
+    from tunefleet.compiler.graph.pipeline import prepare
+    from tunefleet.compiler.toolchain.host import to_tvm
+
+    network = load_network("zoo:tiny_cnn")
+    module = prepare(network.mod, to_tvm(target))
+    traces = {conv_task.task_id: candidates[0].trace}
+    compiled = compile_network(module, target, traces, {conv_task.task_id: Path(built.code)})
+    assert list(compiled.codes.values()) == [Path(built.code)]
+    save_network(compiled, tmp_path / "module.so")
+    (name,) = compiled.codes
+    assert f"__tvm_ffi_{name}".encode() in (tmp_path / "module.so").read_bytes()
+    actual = LoadedNetwork(tmp_path / "module.so").run(network.example_inputs)
+    assert worst_difference(network.reference(network.example_inputs), actual) < 1e-4
+
+
+def test_an_order_that_is_no_division_of_axes_is_refused() -> None:
+    from tunefleet.compiler.code.packing import UnknownOrderError, packings_of
+    from tunefleet.compiler.space.product_steps import PACKED
+    from tunefleet.compiler.toolchain import load_tvm
+
+    te, tvm = load_tvm().te, load_tvm()
+    a = te.placeholder((8, 6), name="a")
+
+    def packed(compute: Any) -> Any:
+        schedule = tvm.s_tir.Schedule(te.create_prim_func([a, te.compute((6, 8), compute, "p")]))
+        schedule.annotate(schedule.get_sblock("p"), PACKED, True)
+        return schedule.mod["main"]
+
+    (turned,) = packings_of(packed(lambda i, j: a[j, i]))
+    assert (turned.argument, turned.digits, turned.order) == (0, (8, 6), (1, 0))
+    (last,) = packings_of(packed(lambda i, j: a[j, tvm.tirx.max(i - 1, 0)]))
+    assert last.taken == ((1, (0, 0, 1, 2, 3, 4)),)
+    for unknown in (lambda i, j: a[j, i] * 2, lambda i, j: a[(i + j) // 2, i]):
+        with pytest.raises(UnknownOrderError):
+            packings_of(packed(unknown))
+
+
 def test_a_program_that_computes_something_else_is_found_out(target: Any, tmp_path: Path) -> None:
     from tunefleet.compiler.code.build import compile_module
     from tunefleet.compiler.toolchain import load_tvm

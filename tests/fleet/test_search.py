@@ -255,7 +255,44 @@ def test_where_no_finalist_can_be_built_again_the_next_trial_may_win(
         return None if "finalist" in what else real(outcome, what, *args)
 
     monkeypatch.setattr(winners, "_kept", lost)
+    monkeypatch.setattr(winners, "_there", lambda *args: {})
     choose_winners(store, machine, job)
+    assert any(winner for winner, _ in store.records.winners(job.job_id).values())
+
+
+def test_of_what_a_search_built_stays_what_may_win(
+    tiny: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    job = open_job(store, tiny, 30, replace(SETTINGS, transfer=False))
+    drive(store, machine, job)
+    objects, most = place_of(store, machine).objects(job.job_id), SETTINGS.measure.finalists
+    kept = 0
+    for weighted in store.work.tasks(job.job_id):
+        trials = store.records.trials(job.job_id, weighted.task.task_id)
+        may_win = {t.candidate.candidate_id for t in profile.closest(trials, SETTINGS.measure)}
+        key = StageKey(job.job_id, weighted.task.task_id, 0, StageKind.BUILD)
+        built = profile.built_in(place_of(store, machine), key, {t.iteration for t in trials})
+        there = {each.candidate_id for each in built if objects.has(each.path)}
+        assert there == may_win
+        assert 0 < len(there) <= most
+        kept += len(there)
+    assert kept < 30
+    asked: list[Any] = []
+    real = machine.builders
+
+    def counted(settings: Any) -> Any:
+        builders = real(settings)
+
+        def build(call: Any, jobs: Any, *more: Any) -> Any:
+            asked.extend(jobs)
+            return builders.map(call, jobs, *more)
+
+        return SimpleNamespace(map=build)
+
+    monkeypatch.setattr(machine, "builders", counted)
+    choose_winners(store, machine, job)
+    assert {function for function, _ in asked} == {work.build_default}
     assert any(winner for winner, _ in store.records.winners(job.job_id).values())
 
 
