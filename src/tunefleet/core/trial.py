@@ -88,7 +88,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class WeightOrder:
     """How a program takes one of its weights: the array of shape `given` with the indices `taken`
     along some axes, in place of all, divided into axes of the extents `digits`, and these in
     another `order`, in the shape that the program's argument has."""
@@ -114,7 +114,7 @@ class Built:
     args: tuple[tuple[tuple[int, ...], str], ...]
     build_s: float
     code: str = ""
-    packings: tuple[Packing, ...] = ()
+    packings: tuple[WeightOrder, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

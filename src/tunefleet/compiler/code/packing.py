@@ -22,7 +22,7 @@ from tunefleet.compiler.space.statements import (
     with_statements,
 )
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.core.trial import Built, Packing
+from tunefleet.core.trial import Built, WeightOrder
 
 tvm = load_tvm()
 relax, tirx = tvm.relax, tvm.tirx
@@ -87,7 +87,7 @@ def _widening(statement: Any) -> Any:
     return found.block if PACKED in found.block.annotations else None
 
 
-def packings_of(function: Any) -> tuple[Packing, ...]:
+def packings_of(function: Any) -> tuple[WeightOrder, ...]:
     """How a scheduled function packs its arguments. Raises UnknownOrderError."""
     blocks: list[Any] = []
 
@@ -100,7 +100,7 @@ def packings_of(function: Any) -> tuple[Packing, ...]:
 
 
 #: Shapes of a program's arguments, and how it packs some of them.
-Arguments = tuple[Sequence[Sequence[int]], Sequence[Packing]]
+Arguments = tuple[Sequence[Sequence[int]], Sequence[WeightOrder]]
 
 
 def arguments_of(built: Built, arrays: Sequence[Array]) -> list[Array]:
@@ -162,14 +162,14 @@ def _taken(taken: Arguments, number: int, array: Array) -> Array:
     return given if packing is None else _packed(given, packing, shapes[number])
 
 
-def _packed(array: Array, packing: Packing, shape: Sequence[int]) -> Array:
+def _packed(array: Array, packing: WeightOrder, shape: Sequence[int]) -> Array:
     for axis, indices in packing.taken:
         array = array.take(indices, axis)
     made = array.reshape(packing.digits).transpose(packing.order).reshape(shape)
     return np.ascontiguousarray(made)
 
 
-def _packing(block: Any, parameters: Sequence[Any]) -> Packing:
+def _packing(block: Any, parameters: Sequence[Any]) -> WeightOrder:
     store = block.body
     if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tvm.ir.TensorLoad):
         raise UnknownOrderError(f"{block.name_hint} is no copy")
@@ -203,7 +203,7 @@ def _packing(block: Any, parameters: Sequence[Any]) -> Packing:
         raise UnknownOrderError(f"{block.name_hint} is no order of its argument")
     sizes = tuple(upper // lower for _, (_, lower, upper) in digits)
     order = tuple(places.index(place) for place in range(len(written)))
-    return Packing(numbers[0], shape, tuple(taken), sizes, order)
+    return WeightOrder(numbers[0], shape, tuple(taken), sizes, order)
 
 
 #: Of a variable v: (v % upper) // lower.
