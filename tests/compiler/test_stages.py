@@ -268,6 +268,39 @@ def test_a_network_takes_the_code_that_was_measured(
     assert worst_difference(network.reference(network.example_inputs), actual) < 1e-4
 
 
+def test_packed_numbers_keep_their_type() -> None:
+    from tunefleet.compiler.code.packing import with_weights_of
+    from tunefleet.compiler.toolchain import load_tvm
+    from tunefleet.core.trial import WeightOrder
+
+    tvm = load_tvm()
+    relax, te = tvm.relax, tvm.te
+    x, indices = te.placeholder((8,), "float32", "x"), te.placeholder((2, 4), "int64", "indices")
+    taken = te.compute((2, 4), lambda i, j: x[indices[i, j]], "taken")
+    given = np.arange(8, dtype=np.int64)[::-1].copy()
+    builder = relax.BlockBuilder()
+    data = relax.Var("data", relax.TensorType((8,), "float32"))
+    with builder.function("main", [data]):
+        function = te.create_prim_func([x, indices, taken])
+        name = builder.add_func(function, "take")
+        with builder.dataflow():
+            out = relax.TensorType((2, 4), "float32")
+            call = builder.emit(relax.call_tir(name, (data, relax.const(given, "int64")), out))
+            result = builder.emit_output(call)
+        builder.emit_func_output(result)
+    order = WeightOrder(1, (8,), (), (2, 4), (0, 1))
+    packed = with_weights_of(builder.get(), {"take": ([(8,), (2, 4), (2, 4)], [order])})
+    (constant,) = (
+        field
+        for binding in packed["main"].body.blocks[0].bindings
+        if isinstance(binding.value, relax.Call)
+        for field in binding.value.args[1].fields
+        if isinstance(field, tvm.ir.GenericConst)
+    )
+    assert str(constant.value.dtype) == "int64"
+    assert np.array_equal(constant.value.numpy(), given.reshape(2, 4))
+
+
 def test_an_order_that_is_no_division_of_axes_is_refused() -> None:
     from tunefleet.compiler.code.packing import UnknownOrderError, packings_of
     from tunefleet.compiler.space.product_steps import PACKED

@@ -150,7 +150,9 @@ class _Calls(relax.PyExprMutator):  # type: ignore[misc, name-defined]
         if key not in self._known:
             array = array_of(constant.value)
             made = _taken(taken, number, array)
-            self._known[key] = constant if made is array else relax.const(made)
+            # Without its type, numbers of 64 bits become those of 32.
+            dtype = str(constant.value.dtype)
+            self._known[key] = constant if made is array else relax.const(made, dtype)
         return self._known[key]
 
 
