@@ -288,7 +288,7 @@ def test_packed_numbers_keep_their_type() -> None:
             call = builder.emit(relax.call_tir(name, (data, relax.const(given, "int64")), out))
             result = builder.emit_output(call)
         builder.emit_func_output(result)
-    order = WeightOrder(1, (8,), (), (2, 4), (0, 1))
+    order = WeightOrder(1, (8,), (), (8,), (2, 4), (0, 1))
     packed = with_weights_of(builder.get(), {"take": ([(8,), (2, 4), (2, 4)], [order])})
     (constant,) = (
         field
@@ -302,22 +302,44 @@ def test_packed_numbers_keep_their_type() -> None:
 
 
 def test_an_order_that_is_no_division_of_axes_is_refused() -> None:
-    from tunefleet.compiler.code.packing import UnknownOrderError, packings_of
+    from tunefleet.compiler.code.packing import UnknownOrderError, arguments_of, packings_of
     from tunefleet.compiler.space.product_steps import PACKED
     from tunefleet.compiler.toolchain import load_tvm
 
     te, tvm = load_tvm().te, load_tvm()
     a = te.placeholder((8, 6), name="a")
 
-    def packed(compute: Any) -> Any:
+    def packed(compute: Any, order: Any = None) -> Any:
         schedule = tvm.s_tir.Schedule(te.create_prim_func([a, te.compute((6, 8), compute, "p")]))
-        schedule.annotate(schedule.get_sblock("p"), PACKED, True)
+        block = schedule.get_sblock("p")
+        if order is not None:
+            schedule.transform_layout(block, ("write", 0), order)
+        schedule.annotate(block, PACKED, True)
         return schedule.mod["main"]
 
     (turned,) = packings_of(packed(lambda i, j: a[j, i]))
     assert (turned.argument, turned.digits, turned.order) == (0, (8, 6), (1, 0))
     (last,) = packings_of(packed(lambda i, j: a[j, tvm.tirx.max(i - 1, 0)]))
     assert last.taken == ((1, (0, 0, 1, 2, 3, 4)),)
+    (fused,) = packings_of(packed(lambda i, j: a[j, i], lambda i, j: [i * 8 + j]))
+    assert (fused.digits, fused.order) == ((8, 6), (1, 0))
+    for order, digits, places in [
+        (lambda i, j: [i // 2, j % 4, i % 2 * 2 + j // 4], (2, 4, 3, 2), (2, 1, 3, 0)),
+        (lambda i, j: [(i * 8 + j) // 16, (i * 8 + j) % 16], (8, 3, 2), (1, 2, 0)),
+    ]:
+        (cut,) = packings_of(packed(lambda i, j: a[j, i], order))
+        assert (cut.digits, cut.order) == (digits, places)
+    x, w = te.placeholder((8,), name="x"), te.placeholder((10,), name="w")
+    product = te.create_prim_func([x, w, te.compute((8, 10), lambda i, j: x[i] * w[j], "p")])
+    schedule = tvm.s_tir.Schedule(product.with_attr("layout_free_buffers", [1]))
+    schedule.split(schedule.get_loops(schedule.get_sblock("p"))[1], [None, 3])
+    assert tvm.s_tir.meta_schedule.postproc.RewriteLayout().apply(schedule)
+    (longer,) = packings_of(schedule.mod["main"])
+    assert (longer.padded, longer.digits, longer.order) == ((12,), (4, 3), (0, 1))
+    given = np.arange(10, dtype="float32")
+    built = Built("", "", tuple((shape, "float32") for shape in [(8,), (4, 3)]), 0.0, "", (longer,))
+    _, taken = arguments_of(built, [np.ones(8, "float32"), given])
+    assert np.array_equal(taken, np.pad(given, (0, 2)).reshape(4, 3))
     for unknown in (lambda i, j: a[j, i] * 2, lambda i, j: a[(i + j) // 2, i]):
         with pytest.raises(UnknownOrderError):
             packings_of(packed(unknown))

@@ -90,12 +90,13 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class WeightOrder:
     """How a program takes one of its weights: the array of shape `given` with the indices `taken`
-    along some axes, in place of all, divided into axes of the extents `digits`, and these in
-    another `order`, in the shape that the program's argument has."""
+    along some axes, in place of all, its axes as long as `padded`, divided into axes of the extents
+    `digits`, and these in another `order`, in the shape that the program's argument has."""
 
     argument: int
     given: tuple[int, ...]
     taken: tuple[tuple[int, tuple[int, ...]], ...]
+    padded: tuple[int, ...]
     digits: tuple[int, ...]
     order: tuple[int, ...]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.compiler.code.device_code import packed_imports
-from tunefleet.compiler.code.packing import packings_of, without_packing
+from tunefleet.compiler.code.packing import UnknownOrderError, packings_of, without_packing
 from tunefleet.compiler.code.replay import scheduled
 from tunefleet.compiler.graph.forms import forms
 from tunefleet.compiler.space.spaces import plainly_scheduled
@@ -77,6 +77,8 @@ def build_candidate(
         module = scheduled(load_program(program), target, trace)
         packings = packings_of(module["main"])
         module = without_packing(module)
+    except UnknownOrderError as error:
+        return Failure(FailureKind.INSTANTIATE, str(error))
     except Exception as error:
         raise_mistake(error)
         return Failure(FailureKind.INSTANTIATE, one_line(error))

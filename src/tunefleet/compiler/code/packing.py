@@ -3,6 +3,7 @@ compiled, and no program does so when it runs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -167,6 +168,9 @@ def _taken(taken: Arguments, number: int, array: Array) -> Array:
 def _packed(array: Array, packing: WeightOrder, shape: Sequence[int]) -> Array:
     for axis, indices in packing.taken:
         array = array.take(indices, axis)
+    if array.shape != packing.padded:
+        longer = zip(packing.padded, array.shape, strict=True)
+        array = np.pad(array, [(0, extent - given) for extent, given in longer])
     made = array.reshape(packing.digits).transpose(packing.order).reshape(shape)
     return np.ascontiguousarray(made)
 
@@ -190,26 +194,30 @@ def _packing(block: Any, parameters: Sequence[Any]) -> WeightOrder:
         if not np.array_equal(values, np.arange(shape[axis])):
             taken.append((axis, tuple(int(value) for value in values)))
         axes.append(variable)
-    written = [
-        digit for index in store.indices if (digit := _digit(index, variables, extents)) is not None
-    ]
+    written, extents = _written(store.indices, variables, extents)
     # The digits of each axis, from the most significant one, and which place each is written to.
     digits = [(written.index(d), d) for variable in axes for d in _of(variable, written)]
-    for variable in axes:
+    padded = tuple(1 if variable is None else extents[variable] for variable in axes)
+    for variable, extent in zip(axes, padded, strict=True):
         own = _of(variable, written)
         uppers, lowers = [upper for _, _, upper in own], [lower for _, lower, _ in own]
-        if [1 if variable is None else extents[variable], *lowers] != [*uppers, 1]:
+        if [extent, *lowers] != [*uppers, 1]:
             raise UnknownOrderError(f"{block.name_hint} divides an axis unevenly")
     places = [place for place, _ in digits]
     if sorted(places) != list(range(len(written))):
         raise UnknownOrderError(f"{block.name_hint} is no order of its argument")
-    sizes = tuple(upper // lower for _, (_, lower, upper) in digits)
+    sizes = tuple(map(_size, (digit for _, digit in digits)))
     order = tuple(places.index(place) for place in range(len(written)))
-    return WeightOrder(numbers[0], shape, tuple(taken), sizes, order)
+    return WeightOrder(numbers[0], shape, tuple(taken), padded, sizes, order)
 
 
 #: Of a variable v: (v % upper) // lower.
 _Digit = tuple[int, int, int]
+
+
+def _size(digit: _Digit) -> int:
+    _, lower, upper = digit
+    return upper // lower
 
 
 def _of(variable: int | None, written: Sequence[_Digit]) -> list[_Digit]:
@@ -217,23 +225,65 @@ def _of(variable: int | None, written: Sequence[_Digit]) -> list[_Digit]:
     return sorted((d for d in written if d[0] == variable), key=lambda d: -d[1])
 
 
-def _digit(index: Any, variables: Mapping[Any, int], extents: Sequence[int]) -> _Digit | None:
-    """The digit of a variable that an index is; None for one that is always 0."""
+class _TooShortError(Exception):
+    """A variable is divided by what does not divide it: its axis is padded."""
+
+    def __init__(self, variable: int, extent: int) -> None:
+        super().__init__()
+        self.variable, self.extent = variable, extent
+
+
+def _written(
+    indices: Sequence[Any], variables: Mapping[Any, int], extents: Sequence[int]
+) -> tuple[list[_Digit], list[int]]:
+    """The digits of all indices, and the extents of the variables with their padding."""
+    longer = list(extents)
+    while True:
+        try:
+            return [d for index in indices for d in _digits(index, variables, longer)], longer
+        except _TooShortError as error:
+            longer[error.variable] = error.extent
+
+
+def _digits(index: Any, variables: Mapping[Any, int], extents: Sequence[int]) -> list[_Digit]:
+    """The digits that an index is made of, the most significant one first; none where it is always
+    0. Raises UnknownOrderError."""
     if isinstance(index, tirx.IntImm) and int(index) == 0:
-        return None
+        return []
     if isinstance(index, tirx.Var):
         variable = variables[index]
-        return variable, 1, extents[variable]
+        return [(variable, 1, extents[variable])]
     if isinstance(index, tirx.FloorDiv | tirx.FloorMod) and isinstance(index.b, tirx.IntImm):
-        found = _digit(index.a, variables, extents)
-        if found is None:
-            return None
-        variable, lower, upper = found
-        bound = lower * int(index.b)
-        if upper % bound == 0:
-            whole = isinstance(index, tirx.FloorDiv)
-            return (variable, bound, upper) if whole else (variable, lower, bound)
-    raise UnknownOrderError(f"{index} is no digit of an index")
+        high, low = _cut(_digits(index.a, variables, extents), int(index.b), extents)
+        return high if isinstance(index, tirx.FloorDiv) else low
+    if isinstance(index, tirx.Add) and isinstance(index.a, tirx.Mul):
+        low = _digits(index.b, variables, extents)
+        if isinstance(index.a.b, tirx.IntImm) and int(index.a.b) == math.prod(map(_size, low)):
+            return _digits(index.a.a, variables, extents) + low
+    raise UnknownOrderError(f"{index} is made of no digits")
+
+
+def _cut(
+    digits: list[_Digit], size: int, extents: Sequence[int]
+) -> tuple[list[_Digit], list[_Digit]]:
+    """The digits of a number divided by a size, and of what remains."""
+    high, low = list(digits), list[_Digit]()
+    while size > 1 and high:
+        variable, lower, upper = high.pop()
+        own = upper // lower
+        if size % own == 0:
+            size //= own
+            low.insert(0, (variable, lower, upper))
+            continue
+        bound = lower * size
+        if upper % bound:
+            if upper != extents[variable] or high:
+                raise UnknownOrderError(f"{digits} cannot be divided by {size}")
+            raise _TooShortError(variable, -(-upper // bound) * bound)
+        high.append((variable, bound, upper))
+        low.insert(0, (variable, lower, bound))
+        size = 1
+    return high, low
 
 
 def _variable(index: Any, variables: Mapping[Any, int]) -> int | None:
