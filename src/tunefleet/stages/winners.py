@@ -178,12 +178,13 @@ def _measured_trials(place: StageContext, job: Job, weighted: WeightedTask) -> l
 def _there(
     place: StageContext, job: Job, weighted: WeightedTask, trials: Sequence[Trial]
 ) -> dict[str, Built]:
-    """What the search built of some trials and has kept."""
+    """What the search built of some trials and has kept. What earlier versions built does not say
+    how its weights are packed, nor where its code is."""
     objects = place.objects(job.job_id)
     key = StageKey(job.job_id, weighted.task.task_id, 0, StageKind.BUILD)
     rounds = {trial.iteration for trial in trials if trial.iteration >= 0}
-    built = (each for each in built_in(place, key, rounds) if objects.has(each.path))
-    return {each.candidate_id: each for each in built}
+    built = built_in(place, key, rounds)
+    return {each.candidate_id: each for each in built if each.code and objects.has(each.path)}
 
 
 def _call_of(program: str, target: Target, trial: Trial, draft: str) -> tuple[Any, ...]:
