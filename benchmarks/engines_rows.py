@@ -123,7 +123,8 @@ _WHY_LONGER = (
 
 def _checks(setting: tuple[str, str, float, int, int], rows: list[EngineRow]) -> list[Any]:
     _, isa, minutes, threads, batch = setting
-    of = f"{minutes:g} minutes, {threads} threads, batch {batch}, {isa}"
+    several = "s" if threads > 1 else ""
+    of = f"{minutes:g} minutes, {threads} thread{several}, batch {batch}, {isa}"
     ratios = [row.ratio for row in rows]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     above = [f"{row.network} {row.ratio:.2f}" for row in rows if row.ratio > 1]
