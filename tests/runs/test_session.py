@@ -314,7 +314,9 @@ def test_without_autotune_earlier_records_are_used(
     call, compiled = call_apart, []
 
     def seen(*args: Any, **more: Any) -> Any:
-        compiled.append(set(args[-1]))
+        *_, traces, codes = args
+        compiled.append(set(traces))
+        assert not codes  # those of this home's searches are gone
         return call(*args, **more)
 
     monkeypatch.setattr(compile_, "call_apart", seen)
