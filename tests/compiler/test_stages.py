@@ -302,7 +302,8 @@ def test_packed_numbers_keep_their_type() -> None:
 
 
 def test_an_order_that_is_no_division_of_axes_is_refused() -> None:
-    from tunefleet.compiler.code.packing import UnknownOrderError, arguments_of, packings_of
+    from tunefleet.compiler.code.packing import arguments_of
+    from tunefleet.compiler.code.weight_orders import UnknownOrderError, packings_of
     from tunefleet.compiler.space.product_steps import PACKED
     from tunefleet.compiler.toolchain import load_tvm
 

@@ -127,11 +127,14 @@ def _libraries(place: StageContext, key: StageKey) -> list[Built]:
 def closest(trials: Iterable[Trial], settings: MeasureSettings) -> list[Trial]:
     """The fastest trials of a task, the best one first: those that are close to it, as many as are
     to be compared at last."""
-    measured = sorted(
-        (t for t in trials if t.latency_s is not None), key=lambda t: t.latency_s or 0
-    )
-    close = [t for t in measured if (t.latency_s or 0) <= (measured[0].latency_s or 0) * _CLOSE]
+    measured = sorted((t for t in trials if t.latency_s is not None), key=latency_of)
+    close = [t for t in measured if latency_of(t) <= latency_of(measured[0]) * _CLOSE]
     return close[: settings.finalists]
+
+
+def latency_of(trial: Trial) -> float:
+    """In seconds; infinite for a trial that failed."""
+    return trial.latency_s if trial.latency_s is not None else float("inf")
 
 
 def discard(place: StageContext, lane: JobTask, key: StageKey) -> None:

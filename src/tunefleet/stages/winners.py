@@ -23,7 +23,7 @@ from tunefleet.stages import work
 from tunefleet.stages.build import kept
 from tunefleet.stages.place import JobTask, StageContext, StepRequest, Workplace
 from tunefleet.stages.prepared import object_of, result_of
-from tunefleet.stages.profile import built_in, closest
+from tunefleet.stages.profile import built_in, closest, latency_of
 from tunefleet.stages.records import known_records
 from tunefleet.stages.weights import weights_of
 from tunefleet.workers.pool import CallFailure
@@ -148,14 +148,14 @@ def _finalists(
     some percent of that, and its part of those that the budget has time for."""
     measured = [_measured_trials(place, job, weighted) for weighted in tasks]
     latencies = [
-        _latency(trials[0]) * weighted.weight if trials else 0.0
+        latency_of(trials[0]) * weighted.weight if trials else 0.0
         for weighted, trials in zip(tasks, measured, strict=True)
     ]
     whole = sum(latencies) or 1.0
     settings, seconds = job.spec.settings.measure, job.spec.budget.seconds
     found = []
     for weighted, trials, latency in zip(tasks, measured, latencies, strict=True):
-        best_s = _latency(trials[0]) if trials else 0.0
+        best_s = latency_of(trials[0]) if trials else 0.0
         in_all = 100.0
         if seconds is not None:
             takes_s = _FINALIST_S + settings.final_repeats * best_s
@@ -172,7 +172,7 @@ def _measured_trials(place: StageContext, job: Job, weighted: WeightedTask) -> l
     for record in known_records(place.store, JobTask(job, weighted.task), Tier.EXACT):
         trial = Trial(record.candidate, -1, record.measurement)
         trials.setdefault(record.candidate.candidate_id, trial)
-    return sorted((t for t in trials.values() if t.latency_s is not None), key=_latency)
+    return sorted((t for t in trials.values() if t.latency_s is not None), key=latency_of)
 
 
 def _there(
@@ -194,7 +194,7 @@ def _call_of(program: str, target: Target, trial: Trial, draft: str) -> tuple[An
 
 
 def _kept(outcome: Any, what: str, objects: Blobs, remarks: list[Remark]) -> Built | None:
-    """`build.kept` of what was built; the user is told what was not."""
+    """What was built, its files by the names of their content; a remark names what was not."""
     if isinstance(outcome, Built):
         return kept(outcome, objects)
     remarks.append(Remark(f"{what} cannot be built: {outcome.text}", warning=True))
@@ -284,7 +284,7 @@ def _first_right(
                 text = f"{contest.weighted.task.name}: a candidate's {why}"
                 remarks.append(Remark(text, warning=True))
             continue
-        likely_s = latency if latency is not None else _latency(trial)
+        likely_s = latency if latency is not None else latency_of(trial)
         in_reach = check.default_s < max(likely_s * _DEFAULT_IN_REACH, _ONE_RUN_TELLS_S)
         default_s: float | None = check.default_s
         if latency is None or in_reach:
@@ -319,7 +319,3 @@ def _measured(
         remarks.append(Remark(f"finalists cannot be measured: {outcome.text}", warning=True))
         return [None] * len(built)
     return [m.latency_s if isinstance(m, Measurement) else None for m in outcome]
-
-
-def _latency(trial: Trial) -> float:
-    return trial.latency_s if trial.latency_s is not None else float("inf")

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tunefleet.compiler.code.device_code import packed_imports
-from tunefleet.compiler.code.packing import UnknownOrderError, packings_of, without_packing
+from tunefleet.compiler.code.packing import without_packing
 from tunefleet.compiler.code.replay import scheduled
+from tunefleet.compiler.code.weight_orders import UnknownOrderError, packings_of
 from tunefleet.compiler.graph.forms import forms
 from tunefleet.compiler.space.spaces import plainly_scheduled
 from tunefleet.compiler.toolchain import load_tvm

@@ -19,9 +19,10 @@ from tunefleet.artifacts.tensors import array_of, tensor_of
 from tunefleet.artifacts.weights import weights_path
 from tunefleet.compiler.code.build import lowered, lowering
 from tunefleet.compiler.code.device_code import packed_imports
-from tunefleet.compiler.code.packing import Arguments, packings_of, with_weights_of, without_packing
+from tunefleet.compiler.code.packing import Arguments, with_weights_of, without_packing
 from tunefleet.compiler.code.parallel import renamed, separated, write_objects
 from tunefleet.compiler.code.replay import scheduled
+from tunefleet.compiler.code.weight_orders import packings_of
 from tunefleet.compiler.graph.forms import direct, shapes_of
 from tunefleet.compiler.graph.tasks import call_counts, normalized, task_id_of
 from tunefleet.compiler.graph.weights import Lifted, write_weights
