@@ -55,12 +55,13 @@ def imported(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     """Imports, compiles with the plain schedule, runs and compares with the source framework."""
     from tunefleet.artifacts.network import LoadedNetwork
     from tunefleet.artifacts.runtime import set_threads
+    from tunefleet.compiler.code.executable import compile_to
     from tunefleet.compiler.graph.tasks import multiplies_bytes
     from tunefleet.compiler.toolchain.host import native_target
     from tunefleet.core.importing import ImportOptions
     from tunefleet.runs.request import shape_request
     from tunefleet.stages.agreement import agreement, otherwise_of
-    from tunefleet.stages.importing import compile_to, import_network
+    from tunefleet.stages.importing import import_network
     from tunefleet.stages.work import run_reference
 
     target = native_target(THREADS)

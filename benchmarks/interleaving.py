@@ -96,9 +96,9 @@ class Bench:
         return found
 
     def build(self, fleet: Any, name: str, job: Any, modules: Path) -> None:
+        from tunefleet.compiler.code.executable import compile_to
         from tunefleet.core.importing import NetworkSource
         from tunefleet.core.step import WINNERS, Preparation
-        from tunefleet.stages.importing import compile_to
         from tunefleet.stages.place import Delivery, StepRequest
         from tunefleet.stages.runner import StageRunner
 

@@ -437,7 +437,8 @@ def test_an_operator_computes_what_torch_computes(name: str, tmp_path: Any, targ
 
 def test_functions_that_repeat_their_operand_compile(tmp_path: Any, target: Any) -> None:
     """With all of its steps in one expression, `erfinv` of five numbers had no end."""
-    from tunefleet.stages.importing import PLAIN, compile_to, import_network
+    from tunefleet.compiler.code.executable import compile_to
+    from tunefleet.stages.importing import PLAIN, import_network
 
     class Network(torch.nn.Module):  # type: ignore[name-defined]
         def forward(self, x: Any) -> Any:

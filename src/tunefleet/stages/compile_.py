@@ -14,7 +14,6 @@ from tunefleet.core.known import traces_of
 from tunefleet.core.step import Compiled, Remark
 from tunefleet.core.target import CudaTarget, Target
 from tunefleet.errors import InternalError
-from tunefleet.stages.importing import compile_to
 from tunefleet.stages.known import programs_of
 from tunefleet.stages.place import StepRequest, Workplace
 from tunefleet.stages.prepared import prepared_of
@@ -74,6 +73,7 @@ def compile_program(
     well, and the verify step takes the faster one. A graph would record what a segment gave in the
     first call: a network with segments has none. Returns the names of the programs of which there
     is no trace."""
+    from tunefleet.compiler.code.executable import compile_to
     from tunefleet.compiler.graph.footprint import segment_copies
     from tunefleet.compiler.graph.tasks import untraced
     from tunefleet.compiler.graph.weights import load_program

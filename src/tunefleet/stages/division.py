@@ -19,7 +19,6 @@ from tunefleet.stages.importing import (
     EXAMPLES,
     PLAIN,
     PROGRAM,
-    compile_to,
     import_network,
     import_sandbox,
 )
@@ -115,6 +114,7 @@ def compile_parts(
     parts: Sequence[tuple[Part, Path]],
 ) -> None:
     """Compile parts of the program that an import wrote to `folder`."""
+    from tunefleet.compiler.code.executable import compile_to
     from tunefleet.compiler.graph.dataflow import NetworkFlow
     from tunefleet.compiler.graph.weights import load_program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tunefleet.compiler.frontends import (
     ImportedNetwork,
@@ -47,9 +47,6 @@ from tunefleet.system.scratch import scratch_folder
 from tunefleet.workers.apart import call_apart
 from tunefleet.workers.memory import check_fits, give_back, machine_memory
 from tunefleet.workers.space import check_space
-
-if TYPE_CHECKING:
-    from tunefleet.compiler.graph.weights import Lifted
 
 #: Modules that lie in the objects at once, each with its weights: plain and tuned.
 _MODULES = 2
@@ -206,6 +203,7 @@ class _Outcome:
 
 def prepare_network(tasked: TaskedNetwork, target: Target, folder: Path) -> None:
     """Compile a network's plain module into `folder`; the program stays there."""
+    from tunefleet.compiler.code.executable import compile_to
     from tunefleet.compiler.graph.weights import save_program
 
     lifted = compile_to(folder / PLAIN, tasked.module, target, {})
@@ -380,26 +378,3 @@ def references_of(
     """The source framework's network at each of the shapes."""
     imported = (load_network(spec, ImportRequest(folder, each)) for each in requests)
     return [each.reference.describe() for each in imported]
-
-
-def compile_to(
-    path: Path,
-    module: Any,
-    target: Target,
-    traces: Mapping[str, str],
-    codes: Mapping[str, Path] | None = None,
-    *,
-    inside: bool = False,
-    graphs: Path | None = None,
-) -> Lifted:
-    """Compile a prepared module with the given traces, or the object files of their programs, into
-    one shared library; its weights, of which only those that it returns lie beside it where they
-    are `inside`. `graphs` is for another one whose kernels a GPU launches together."""
-    from tunefleet.compiler.code.executable import compile_network, save_network, with_graphs
-
-    with quiet():
-        network = compile_network(module, target, traces, codes, inside=inside)
-        save_network(network, path)
-        if graphs is not None:
-            save_network(with_graphs(network), graphs, weights_of=path)
-    return network.weights

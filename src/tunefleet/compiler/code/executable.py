@@ -30,6 +30,7 @@ from tunefleet.compiler.space.spaces import plainly_scheduled
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import is_foreign, to_tvm
 from tunefleet.compiler.toolchain.linking import link
+from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.step import Rounds
 from tunefleet.core.target import CudaTarget, Target
 from tunefleet.core.trial import Timer
@@ -175,6 +176,27 @@ def save_network(
         write_weights(weights_path(path), network.weights)
     else:
         os.link(weights_path(weights_of), weights_path(path))
+
+
+def compile_to(
+    path: Path,
+    module: Any,
+    target: Target,
+    traces: Mapping[str, str],
+    codes: Mapping[str, Path] | None = None,
+    *,
+    inside: bool = False,
+    graphs: Path | None = None,
+) -> Lifted:
+    """Compile a prepared module with the given traces, or the object files of their programs, into
+    one shared library; its weights, of which only those that it returns lie beside it where they
+    are `inside`. `graphs` is for another one whose kernels a GPU launches together."""
+    with quiet():
+        network = compile_network(module, target, traces, codes, inside=inside)
+        save_network(network, path)
+        if graphs is not None:
+            save_network(with_graphs(network), graphs, weights_of=path)
+    return network.weights
 
 
 def run_compiled(network: CompiledNetwork, inputs: Sequence[Array]) -> list[Array]:
