@@ -14,7 +14,7 @@ Each step leaves a JSON in `--folder`: the same command goes on where it stopped
     python benchmarks/engines.py --folder engines --network crnn --measure
 
 `--avx2` studies a processor with AVX2 alone on one with AVX-512: the module is compiled for it, and
-oneDNN and PyTorch use no more. ONNX Runtime and LiteRT have no such switch, and are left out.
+the processes of all engines see no more than AVX2 (`avx2_only.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import subprocess
 import sys
 import time
@@ -32,6 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import avx2_only
 import common
 import engines_rows
 from engines_rows import OURS
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
 #: Those that are given to tunefleet as .pt2; the others as .onnx.
 _AS_PT2 = frozenset({"mobilenet_v2", "resnet50", "bert_base", "vit_small", "swin_tiny", "unet"})
-#: Names of AVX2 to oneDNN and to PyTorch's own kernels, and the target of the module.
-_ONLY_AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
-_AVX2_TARGET = "llvm -mcpu=core-avx2"
 #: Largest difference from PyTorch's outputs, relative to the largest output.
 _TOLERANCE = 1e-3
 #: Other processes' share of the cores above which a round says little.
@@ -228,10 +225,10 @@ def over_tasks(tuned: Mapping[str, Any]) -> float:
 def measure(name: str, folder: Path, threads: int, rounds: int, *, avx2: bool) -> dict[str, Any]:
     """Seconds of each engine by round, and how far its outputs are from PyTorch's."""
     missing = set() if (folder / "network.tflite").exists() else {"litert"}
-    if avx2:
-        missing |= {"litert", "onnxruntime"}
+    settings = avx2_only.environment(folder) if avx2 else {}
+    python = ["env", *(f"{key}={value}" for key, value in settings.items()), sys.executable]
     commands = {
-        engine: [sys.executable, __file__, "--engine", engine, name, str(folder), str(threads)]
+        engine: [*python, __file__, "--engine", engine, name, str(folder), str(threads)]
         for engine in _ENGINES
         if engine not in missing
     }
@@ -284,11 +281,9 @@ def rows_of(name: str, measured: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def anchor_of(rows: list[dict[str, Any]], *, any_outputs: bool = False) -> dict[str, Any]:
-    """The row of the fastest engine but ours whose outputs are right. `any_outputs`: those of
-    oneDNN are not where it is limited to AVX2, and its time is the bar all the same."""
-    others = [r for r in rows if r["engine"] != OURS]
-    others = [r for r in others if any_outputs or r["difference"] <= _TOLERANCE]
+def anchor_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The row of the fastest engine but ours whose outputs are right."""
+    others = [r for r in rows if r["engine"] != OURS and r["difference"] <= _TOLERANCE]
     return min(others, key=lambda row: float(row["ms"]))
 
 
@@ -340,9 +335,7 @@ def main(options: argparse.Namespace) -> int:
     from engines_networks import NETWORKS
     from tunefleet.core.statistics import median
 
-    if options.avx2:
-        os.environ.update(_ONLY_AVX2)
-    target = ["--target", _AVX2_TARGET] if options.avx2 else []
+    target = ["--target", avx2_only.TARGET] if options.avx2 else []
     started = time.time()
     figures: dict[str, Any] = {}
     names = ["crnn"] if options.quick else (options.network or list(NETWORKS))
@@ -364,7 +357,7 @@ def main(options: argparse.Namespace) -> int:
             measured["failed"]["litert"] = files["litert"]
         figures[name] = {
             "rows": rows,
-            "anchor": anchor_of(rows, any_outputs=options.avx2),
+            "anchor": anchor_of(rows),
             "threads": tuned["threads"],
             "failed": measured["failed"],
             "disturbed": median(measured["disturbed"]),
@@ -378,7 +371,7 @@ def main(options: argparse.Namespace) -> int:
             print(f"{engine}: {reason}")
         print(f"tuned {tuned['wall_s'] / 60:.1f} min, {tuned['trials']} trials\n", flush=True)
         if options.rows is not None:
-            isa = "limited to AVX2" if options.avx2 else _widest()
+            isa = "AVX2 alone" if options.avx2 else _widest()
             row = engines_rows.row_of(name, figures[name], minutes, options.batch, isa)
             engines_rows.merge(options.rows, [row])
     return common.finish("engines", started, figures, checks_of(figures), options.json)

@@ -78,7 +78,7 @@ def row_of(name: str, figure: dict[str, Any], minutes: float, batch: int, isa: s
     by_engine = {row["engine"]: row for row in figure["rows"]}
     anchor = figure["anchor"]
     return EngineRow(
-        network=name, processor=cpu_info().facts.name, isa=isa, minutes=minutes,
+        network=name, processor=_short(cpu_info().facts.name), isa=isa, minutes=minutes,
         threads=figure["threads"], batch=batch, date=time.strftime("%Y-%m-%d"),
         ms={engine: round(row["ms"], 3) for engine, row in by_engine.items()},
         fastest=anchor["engine"], ratio=round(anchor["ours/this"], 3),
@@ -87,6 +87,12 @@ def row_of(name: str, figure: dict[str, Any], minutes: float, batch: int, isa: s
         command_s=round(60 * figure["minutes"], 1), disturbed=round(figure["disturbed"], 3),
         over_tasks=round(figure["over tasks"], 3),
     )  # fmt: skip
+
+
+def _short(processor: str) -> str:
+    """Intel(R) Xeon(R) Processor: Intel Xeon."""
+    words = processor.replace("(R)", "").replace("(TM)", "").split()
+    return " ".join(word for word in words if word not in ("Processor", "CPU"))
 
 
 _ROWS = "docs/results/rows/engines.json"
@@ -101,8 +107,8 @@ def result(rows: Sequence[EngineRow]) -> dict[str, Any]:
     columns = ["network", *_NAMES.values(), "over the fastest (95 %)", "setting", "trials", "date"]
     caption = (
         "**Networks and other engines**, float32, measured in turn: milliseconds; the ratio is "
-        "the median of rounds. Setting: minutes of search, threads, batch, vectors. Limited to "
-        "AVX2 (`--avx2`) OpenVINO's time counts though its outputs are wrong then. "
+        "the median of rounds. Setting: minutes of search, threads, batch, vectors, processor. "
+        "AVX2 alone: on a processor with AVX-512, which CPUID hides from all engines (`--avx2`). "
         '`pip install -e ".[test,engines]"` first; a command resumes where it stopped.'
     )
     return {
@@ -122,9 +128,9 @@ _WHY_LONGER = (
 
 
 def _checks(setting: tuple[str, str, float, int, int], rows: list[EngineRow]) -> list[Any]:
-    _, isa, minutes, threads, batch = setting
+    processor, isa, minutes, threads, batch = setting
     several = "s" if threads > 1 else ""
-    of = f"{minutes:g} minutes, {threads} thread{several}, batch {batch}, {isa}"
+    of = f"{minutes:g} minutes, {threads} thread{several}, batch {batch}, {isa}, {processor}"
     ratios = [row.ratio for row in rows]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     above = [f"{row.network} {row.ratio:.2f}" for row in rows if row.ratio > 1]
@@ -152,7 +158,7 @@ def _checks(setting: tuple[str, str, float, int, int], rows: list[EngineRow]) ->
 def _cells(row: EngineRow) -> list[str]:
     times = [f"{row.ms[engine]:.3g}" if engine in row.ms else "-" for engine in _NAMES]
     ratio = f"{row.ratio:.2f} ({row.low:.2f}-{row.high:.2f}), {_NAMES[row.fastest]}"
-    setting = f"{row.minutes:g}, {row.threads}, {row.batch}, {row.isa}"
+    setting = f"{row.minutes:g}, {row.threads}, {row.batch}, {row.isa}, {row.processor}"
     return [row.network, *times, ratio, setting, f"{row.trials:,}", row.date]
 
 
