@@ -219,7 +219,7 @@ def test_sums_stay_in_registers():
     intrinsic = _native()
     space = task_space(matrix_product(64, 16 * intrinsic.lanes, 64, intrinsic), native_target(1))
     spare = []
-    for trace in tensorised_traces(space, 16):
+    for trace in tensorised_traces(space, 16, intrinsic=intrinsic):
         (tile,) = (i[1][1] for i in json.loads(trace)[0] if i[2] == [REGISTER_TILE])
         rows, vectors = tile[0], tile[1] // intrinsic.lanes
         spare.append(intrinsic.registers - rows * vectors - vectors)

@@ -52,16 +52,19 @@ def is_depthwise(trace: str) -> bool:
     return f'"{DEPTHWISE_TILE}"' in trace
 
 
+#: How the names of intrinsics with tile registers begin.
+_TILE_REGISTERS = "amx."
+
 #: A kind of programs, the last one without register tiles of a designed size (`kind_of`).
 WINOGRAD = 1
 
 
 def kind_of(trace: str) -> int:
-    """The kind of a program, of which a task has several: 0 for MetaSchedule's tilings and tile
-    registers, `WINOGRAD` for those of that form, 2 more for register tiles of a designed size in
-    either, 4 for those of depthwise convolutions."""
+    """The kind of a program, of which a task has several: 0 for MetaSchedule's tilings,
+    `WINOGRAD` for those of that form, 2 more for register tiles of a designed size in either, 4 for
+    those of depthwise convolutions, 8 for tile registers (AMX)."""
     tiled = 2 * bool(tile_height(trace)) + 4 * is_depthwise(trace)
-    return tiled + is_winograd(trace)
+    return tiled + is_winograd(trace) + 8 * intrinsic_of(trace).startswith(_TILE_REGISTERS)
 
 
 def has_peak_of_floats(trace: str) -> bool:

@@ -193,7 +193,10 @@ def _finished_in_tiles(schedule: Any, block: Any, finish: Any, tile: Any) -> boo
     are every second one, or of parts of a row, TVM takes all that lie between them too: other
     threads' sums, which may not be there yet."""
     tried = schedule.copy()
-    tried.reverse_compute_at(finish, tile, preserve_unit_loops=True)
+    try:
+        tried.reverse_compute_at(finish, tile, preserve_unit_loops=True)
+    except ValueError:
+        return False  # of pixels that are picked from the rows by one index, TVM knows no part
     finished = [tried.get(loop).extent for loop in tried.get_loops(finish)]
     if not all(isinstance(extent, tvm.tirx.IntImm) for extent in finished):
         return False  # as many as lie between, by the tile
