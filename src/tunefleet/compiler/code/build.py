@@ -12,6 +12,7 @@ from typing import Any
 
 from tunefleet.compiler.code.device_code import packed_imports
 from tunefleet.compiler.code.packing import without_packing
+from tunefleet.compiler.code.prefetching import with_prefetches
 from tunefleet.compiler.code.replay import scheduled
 from tunefleet.compiler.code.weight_orders import UnknownOrderError, packings_of
 from tunefleet.compiler.graph.forms import forms
@@ -19,6 +20,7 @@ from tunefleet.compiler.space.spaces import plainly_scheduled
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import to_tvm
 from tunefleet.compiler.toolchain.linking import link
+from tunefleet.compiler.toolchain.lowering import pipeline_for
 from tunefleet.compiler.toolchain.passes import reported_passes
 from tunefleet.compiler.toolchain.programs import load_program
 from tunefleet.core.target import CudaTarget, Target
@@ -64,7 +66,7 @@ def lowered(module: Any, target: Target) -> Any:
 
     Raises TVM's own errors for a program that it cannot compile."""
     with lowering(target):
-        return tvm.tirx.build(module, target=to_tvm(target))
+        return tvm.tirx.build(module, target=to_tvm(target), pipeline=pipeline_for(target))
 
 
 def build_candidate(
@@ -77,7 +79,7 @@ def build_candidate(
     try:
         module = scheduled(load_program(program), target, trace)
         packings = packings_of(module["main"])
-        module = without_packing(module)
+        module = with_prefetches(without_packing(module), packings)
     except UnknownOrderError as error:
         return Failure(FailureKind.INSTANTIATE, str(error))
     except Exception as error:

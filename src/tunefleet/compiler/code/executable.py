@@ -21,6 +21,7 @@ from tunefleet.compiler.code.build import lowered, lowering
 from tunefleet.compiler.code.device_code import packed_imports
 from tunefleet.compiler.code.packing import Arguments, with_weights_of, without_packing
 from tunefleet.compiler.code.parallel import renamed, separated, write_objects
+from tunefleet.compiler.code.prefetching import with_prefetches
 from tunefleet.compiler.code.replay import scheduled
 from tunefleet.compiler.code.weight_orders import packings_of
 from tunefleet.compiler.graph.forms import direct, shapes_of
@@ -30,6 +31,7 @@ from tunefleet.compiler.space.spaces import plainly_scheduled
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import is_foreign, to_tvm
 from tunefleet.compiler.toolchain.linking import link
+from tunefleet.compiler.toolchain.lowering import pipeline_for
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.step import Rounds
 from tunefleet.core.target import CudaTarget, Target
@@ -92,7 +94,7 @@ def compile_network(
         lifted = Lifted(applied, inside=inside)
         lowered_mod, programs = separated(_lowered(lifted.mod, target), target, ready)
         there = {str(gvar.name_hint) for gvar in lowered_mod.get_global_vars()}
-        executable = relax.build(lowered_mod, target=to_tvm(target), relax_pipeline=None)
+        executable = _built(lowered_mod, target)
         apart = {name: code for name, code in ready.items() if name not in there}
         return CompiledNetwork(executable, lifted, target, tuple(programs), apart)
 
@@ -109,8 +111,13 @@ def with_graphs(network: CompiledNetwork) -> CompiledNetwork:
             mod.update_func(gvar, function.with_attr("num_input", inputs))
     with to_tvm(target), lowering(target, graphs=True):
         lowered_mod = _lowered(mod, target)
-        executable = relax.build(lowered_mod, target=to_tvm(target), relax_pipeline=None)
-        return replace(network, executable=executable)
+        return replace(network, executable=_built(lowered_mod, target))
+
+
+def _built(mod: Any, target: Target) -> Any:
+    return relax.build(
+        mod, target=to_tvm(target), relax_pipeline=None, tir_pipeline=pipeline_for(target)
+    )
 
 
 def _lowered(mod: Any, target: Target) -> Any:
@@ -141,7 +148,7 @@ def _apply(
         if trace is not None:
             module = scheduled(normalized(function), target, trace)
             packings = packings_of(module["main"])
-            module = without_packing(module)
+            module = with_prefetches(without_packing(module), packings)
             taken[name] = shapes_of(module["main"]), packings
             if task_id in codes:
                 ready[name] = codes[task_id]

@@ -26,7 +26,7 @@ from tunefleet.core.identity import ToolchainIdentity
 from tunefleet.system.packages import require
 
 #: Part of every record's identity: raise it when a change makes old latencies incomparable.
-MEASURE_VERSION = 6
+MEASURE_VERSION = 7
 
 _INTRINSICS = "tvm.s_tir.tensor_intrin"
 #: What is registered with TVM may be registered once.
