@@ -35,7 +35,8 @@ from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, stored, widened  # noqa: E402
 from tunefleet.compiler.toolchain.host import native_target  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
-from tunefleet.core.forms import intrinsic_of  # noqa: E402
+from tunefleet.core.forms import intrinsic_of, kind_of  # noqa: E402
+from tunefleet.core.target import CpuTarget  # noqa: E402
 
 tvm = load_tvm()
 te = tvm.te
@@ -94,6 +95,35 @@ def test_convolutions_by_tiles_are_exact(data, extent, stride, inputs, named, tm
         np.testing.assert_array_equal(actual, expected)
 
 
+def _narrow_picture():
+    """A convolution of 7x7 pixels, whose rows lie one after the other with a border between."""
+    attributes = SimpleNamespace(groups=1, strides=[1, 1], dilation=[1, 1])
+    data = te.placeholder((1, 7, 7, 64), "uint8", "data")
+    kernel = te.placeholder((3, 3, 64, 32), "int8", "weight")
+    borders = [0, 0, 1, 1, 1, 1, 0, 0]
+    sums = convolution(data, kernel, borders, 5, 30, attributes, tiles=True)
+    return [data, kernel, te.compute(sums.shape, lambda *i: sums(*i) * 3, name="done")]
+
+
+def _prime_rows():
+    data = te.placeholder((2, 37, 64), "uint8", "data")
+    kernel = te.placeholder((64, 32), "int8", "weight")
+    product = matmul(data, kernel, 32, tiles=True)
+    return [data, kernel, te.compute(product.shape, lambda *i: product(*i) * 3, name="done")]
+
+
+@pytest.mark.parametrize("outputs", [_narrow_picture, _prime_rows])
+def test_programs_by_tile_registers_are_drawn_as_often_as_others_of_a_designed_size(outputs):
+    """On any machine: the programs are not built."""
+    space = task_space(saved_program(outputs()), CpuTarget("sapphirerapids", 1)).decisions
+    traces = space.traces(space.sample(400, np.random.default_rng(0)))
+    kinds = [kind_of(trace) for trace in traces]
+    assert {0, 2, 8} == set(kinds)
+    sketches = [int(kind) for kind in space.forms]
+    of_tiles = sketches.count(8) / (sketches.count(8) + sketches.count(2))
+    assert kinds.count(8) / len(kinds) == pytest.approx(0.75 * of_tiles, abs=0.08)
+
+
 def test_products_of_few_rows_have_no_tiles():
     intrinsic = _tiles()
     for rows, has_tiles in ((3, False), (13, True), (48, True)):
@@ -146,11 +176,7 @@ def test_rows_that_divide_into_no_tiles_become_a_few_more(rows, padded):
 
 def test_products_of_a_prime_number_of_rows_fill_tiles(tmp_path):
     intrinsic = _tiles()
-    data = te.placeholder((2, 37, 64), "uint8", "data")
-    kernel = te.placeholder((64, 32), "int8", "weight")
-    product = matmul(data, kernel, 32, tiles=True)
-    done = te.compute(product.shape, lambda *i: product(*i) * 3, name="done")
-    program, target = saved_program([data, kernel, done]), native_target(2)
+    program, target = saved_program(_prime_rows()), native_target(2)
     x, w = drawn((2, 37, 64), "uint8", 0), drawn((64, 32), "int8", 1)
     traces = tensorised_traces(task_space(program, target), 3, intrinsic=intrinsic)
     assert len(traces) == 3
