@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from tunefleet.compiler.space.opening import task_space  # noqa: E402
 from tunefleet.compiler.toolchain import load_tvm  # noqa: E402
 from tunefleet.compiler.toolchain.programs import load_program  # noqa: E402
 from tunefleet.core.target import CpuTarget  # noqa: E402
+from tunefleet.core.trial import Built  # noqa: E402
 
 tvm = load_tvm()
 tirx = tvm.tirx
@@ -77,8 +79,14 @@ def number_of(expression, known):
         return next(value for variable, value in known.items() if variable.same_as(expression))
     if isinstance(expression, tirx.Cast):
         return number_of(expression.value, known)
-    of_both = {"Add": operator.add, "Mul": operator.mul, "FloorDiv": operator.floordiv,
-               "FloorMod": operator.mod, "Sub": operator.sub, "Min": min}  # fmt: skip
+    of_both: dict[str, Any] = {
+        "Add": operator.add,
+        "Mul": operator.mul,
+        "FloorDiv": operator.floordiv,
+        "FloorMod": operator.mod,
+        "Sub": operator.sub,
+        "Min": min,
+    }
     both = (number_of(each, known) for each in (expression.a, expression.b))
     return of_both[type(expression).__name__](*both)
 
@@ -112,6 +120,7 @@ def test_results_are_the_same_bit_by_bit(outputs, tmp_path, monkeypatch):
                 )
             built = build_candidate(program, AVX2, name, trace, str(tmp_path))
             monkeypatch.undo()
+            assert isinstance(built, Built)
             rng = np.random.default_rng(0)
             shapes = [[int(extent) for extent in each.shape] for each in outputs]
             arrays = [rng.standard_normal(shape).astype("float32") for shape in shapes]

@@ -42,6 +42,11 @@ def tile_of(trace: str) -> tuple[int, int]:
     return (int(match.group(1)), int(match.group(2) or 0)) if match else (0, 0)
 
 
+def is_tiled(block: str) -> bool:
+    """Whether a block's name is that of a product in register tiles, or of a part of one."""
+    return _TILED in block
+
+
 def tile_height(trace: str) -> int:
     """The height of `tile_of`."""
     return tile_of(trace)[0]

@@ -17,7 +17,8 @@ from typing import Any
 import tvm_ffi
 
 from tunefleet.compiler.toolchain import load_tvm
-from tunefleet.core.forms import REGISTER_TILE
+from tunefleet.compiler.toolchain.programs import REDUCTION
+from tunefleet.core.forms import is_tiled
 from tunefleet.core.trial import WeightOrder
 
 tvm = load_tvm()
@@ -59,15 +60,16 @@ class _Prefetch:
 
 
 def _tile_of(statement: Any, loops: list[Any]) -> tuple[list[Any], Any] | None:
-    """The loops around the block of a register tile, and its realization."""
+    """The loops around the sums of a register tile, and the realization of their block."""
     if isinstance(statement, tirx.For):
         return _tile_of(statement.body, [*loops, statement])
     if isinstance(statement, tirx.SeqStmt):
         return next((f for each in statement.seq if (f := _tile_of(each, loops))), None)
     if isinstance(statement, tvm.s_tir.SBlockRealize):
-        if REGISTER_TILE in statement.block.annotations:
-            return loops, statement
-        return _tile_of(statement.block.body, loops)
+        block = statement.block
+        if any(int(axis.iter_type) == REDUCTION for axis in block.iter_vars):
+            return (loops, statement) if is_tiled(str(block.name_hint)) else None
+        return None if block.iter_vars else _tile_of(block.body, loops)
     return None
 
 
