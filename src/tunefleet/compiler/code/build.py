@@ -20,7 +20,6 @@ from tunefleet.compiler.space.spaces import plainly_scheduled
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import to_tvm
 from tunefleet.compiler.toolchain.linking import link
-from tunefleet.compiler.toolchain.lowering import pipeline_for
 from tunefleet.compiler.toolchain.passes import reported_passes
 from tunefleet.compiler.toolchain.programs import load_program
 from tunefleet.core.target import CudaTarget, Target
@@ -66,7 +65,7 @@ def lowered(module: Any, target: Target) -> Any:
 
     Raises TVM's own errors for a program that it cannot compile."""
     with lowering(target):
-        return tvm.tirx.build(module, target=to_tvm(target), pipeline=pipeline_for(target))
+        return tvm.tirx.build(module, target=to_tvm(target))
 
 
 def build_candidate(

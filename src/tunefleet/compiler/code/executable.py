@@ -31,7 +31,6 @@ from tunefleet.compiler.space.spaces import plainly_scheduled
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.host import is_foreign, to_tvm
 from tunefleet.compiler.toolchain.linking import link
-from tunefleet.compiler.toolchain.lowering import pipeline_for
 from tunefleet.compiler.toolchain.quiet import quiet
 from tunefleet.core.step import Rounds
 from tunefleet.core.target import CudaTarget, Target
@@ -94,7 +93,7 @@ def compile_network(
         lifted = Lifted(applied, inside=inside)
         lowered_mod, programs = separated(_lowered(lifted.mod, target), target, ready)
         there = {str(gvar.name_hint) for gvar in lowered_mod.get_global_vars()}
-        executable = _built(lowered_mod, target)
+        executable = relax.build(lowered_mod, target=to_tvm(target), relax_pipeline=None)
         apart = {name: code for name, code in ready.items() if name not in there}
         return CompiledNetwork(executable, lifted, target, tuple(programs), apart)
 
@@ -111,13 +110,8 @@ def with_graphs(network: CompiledNetwork) -> CompiledNetwork:
             mod.update_func(gvar, function.with_attr("num_input", inputs))
     with to_tvm(target), lowering(target, graphs=True):
         lowered_mod = _lowered(mod, target)
-        return replace(network, executable=_built(lowered_mod, target))
-
-
-def _built(mod: Any, target: Target) -> Any:
-    return relax.build(
-        mod, target=to_tvm(target), relax_pipeline=None, tir_pipeline=pipeline_for(target)
-    )
+        executable = relax.build(lowered_mod, target=to_tvm(target), relax_pipeline=None)
+        return replace(network, executable=executable)
 
 
 def _lowered(mod: Any, target: Target) -> Any:

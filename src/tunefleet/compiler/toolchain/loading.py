@@ -21,6 +21,7 @@ from tunefleet.artifacts.runtime import (
 )
 from tunefleet.compiler.toolchain.elementary import use_vector_functions
 from tunefleet.compiler.toolchain.reducers import use_infinities
+from tunefleet.compiler.toolchain.stack import use_stack
 from tunefleet.compiler.toolchain.unknowns import use_unknowns
 from tunefleet.core.identity import ToolchainIdentity
 from tunefleet.system.packages import require
@@ -70,6 +71,7 @@ def _loaded() -> Any:
     use_vector_functions()
     use_infinities()
     use_unknowns()
+    use_stack()
     for name in ("tvm", "tvm.s_tir.meta_schedule"):
         logging.getLogger(name).setLevel(logging.ERROR)
     return tvm

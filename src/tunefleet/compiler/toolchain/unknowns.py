@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from tunefleet.compiler.toolchain.last_passes import finish_with
+
 #: A function for `tvm_ffi.structural_mutate`.
 Rule = Callable[[Any, Any], Any]
 
@@ -21,20 +23,7 @@ def use_unknowns() -> None:
     It is the last step of lowering: programs, and the names of tasks that are made of them, are as
     before. Code for a GPU is not changed: its maximum takes a number where there is one.
     """
-    import tvm
-    from tvm.tirx import compilation_pipeline
-
-    made_by_tvm = compilation_pipeline.PIPELINE_MAP["s_tir"]
-
-    def pipeline() -> tuple[Any, Any, Any]:
-        lower, finalize_host, finalize_device = made_by_tvm()
-
-        def finalize() -> Any:
-            return tvm.ir.transform.Sequential([_let_through(), finalize_host()])
-
-        return lower, finalize, finalize_device
-
-    compilation_pipeline.register_tir_pipeline("s_tir", pipeline)
+    finish_with(_let_through())
 
 
 def _let_through() -> Any:
