@@ -216,9 +216,13 @@ def tune(
     return result
 
 
-def over_tasks(tuned: Mapping[str, Any]) -> float:
-    """The module's latency over the sum of its tasks', as the command measured both."""
-    whole_us = sum(task["weight"] * task["latency_us"] for task in tuned["tasks"])
+def over_tasks(tuned: Mapping[str, Any]) -> float | None:
+    """The module's latency over the sum of its tasks', as the command measured both; None where a
+    task has no latency, since nothing of it could be measured."""
+    latencies = [(task["weight"], task["latency_us"]) for task in tuned["tasks"]]
+    if any(each is None for _, each in latencies):
+        return None
+    whole_us = sum(weight * each for weight, each in latencies)
     return float(tuned["tuned_ms"]["median"]) * 1e3 / float(whole_us)
 
 

@@ -85,7 +85,7 @@ def row_of(name: str, figure: dict[str, Any], minutes: float, batch: int, isa: s
         low=round(anchor["from"], 3), high=round(anchor["to"], 3),
         difference=by_engine[OURS]["difference"], trials=figure["trials"],
         command_s=round(60 * figure["minutes"], 1), disturbed=round(figure["disturbed"], 3),
-        over_tasks=round(figure["over tasks"], 3),
+        over_tasks=None if figure["over tasks"] is None else round(figure["over tasks"], 3),
     )  # fmt: skip
 
 
