@@ -10,12 +10,13 @@ is read by nobody.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tvm_ffi
 
+from tunefleet.compiler.space.statements import replaced
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.programs import REDUCTION
 from tunefleet.core.forms import is_tiled
@@ -85,10 +86,12 @@ def _prefetch(loops: Sequence[Any], realize: Any, weights: Sequence[Any]) -> _Pr
     if inside < threads + 4:
         return None
     outer, inner, *sums = loops[threads + 1 : inside]
-    bound = dict(zip((v.var for v in realize.block.iter_vars), realize.iter_values, strict=True))
-    # Where a tile begins: the first of what is unrolled.
-    bound = {var: _with(value, _zeros(loops[inside:])) for var, value in bound.items()}
-    first = [_with(each.min, bound) for each in region.region]
+    axes = (axis.var for axis in realize.block.iter_vars)
+    values = list(zip(axes, realize.iter_values, strict=True))
+    # Where a tile begins: at the first step of each unrolled loop.
+    variables = (loop.loop_var for loop in loops[inside:])
+    zeros = [(variable, tirx.IntImm(str(variable.ty.dtype), 0)) for variable in variables]
+    first = [replaced(replaced(each.min, values), zeros) for each in region.region]
     # Tiles of rows around those of columns, or inside.
     rows, columns = (outer, inner) if _depends(first[0], [inner]) else (inner, outer)
     parts = int(rows.extent)
@@ -118,25 +121,7 @@ def _call(weight: Any, offset: Any) -> Any:
     return tirx.Evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", pointer, *numbers))
 
 
-def _zeros(loops: Sequence[Any]) -> dict[Any, Any]:
-    return {loop.loop_var: tirx.IntImm(str(loop.loop_var.ty.dtype), 0) for loop in loops}
-
-
-def _with(expression: Any, values: Mapping[Any, Any]) -> Any:
-    """An expression with others in the place of variables."""
-
-    def value_of(variable: Any) -> Any:
-        return next((v for var, v in values.items() if var.same_as(variable)), variable)
-
-    return tvm_ffi.structural_map(expression, [(tirx.Var, value_of)])
-
-
 def _depends(expression: Any, loops: Sequence[Any]) -> bool:
     """Whether an expression has a loop's variable."""
-    found: list[bool] = []
-
-    def visit(variable: Any) -> None:
-        found.append(any(variable.same_as(loop.loop_var) for loop in loops))
-
-    tvm_ffi.structural_walk(expression, [(tirx.Var, visit)])
-    return any(found)
+    used = tirx.analysis.undefined_vars(expression)
+    return any(loop.loop_var.same_as(variable) for loop in loops for variable in used)

@@ -30,6 +30,7 @@ from tunefleet.compiler.space.products import WIDE_WEIGHTS, Product, product_of
 from tunefleet.compiler.space.statements import (
     reading,
     realized,
+    replaced,
     statements_of,
     with_statements,
 )
@@ -193,10 +194,10 @@ class _Padded:
         by_old = [(v.var, new[number]) for number, v in enumerate(self._block.iter_vars)]
         index = variables[: len(self._shared) + 2]
         sums = self._sums
-        factors = reading(_replaced(self._block.body.value.b, by_old), self._weight, self._wide)
+        factors = reading(replaced(self._block.body.value.b, by_old), self._weight, self._wide)
         body = tirx.BufferStore(sums, sums[tuple(index)] + factors, index)
         init = tirx.BufferStore(sums, self._block.init.value, index)
-        reads = [reading(_replaced(region, by_old), self._weight, self._wide)
+        reads = [reading(replaced(region, by_old), self._weight, self._wide)
                  for region in self._block.reads
                  if not region.source.same_as(self.result)]  # fmt: skip
         return _nested(self._name, variables, kinds, extents, reads, body, init)
@@ -239,9 +240,9 @@ class _Padded:
         by_column = []
         if alike and self._vectors is not None:
             by_column = [(self._vectors.variable, self._vectors.column(place))]
-        reads = [_replaced(tvm_ffi.structural_map(each, rules), by_column) for each in block.reads]
-        value = _replaced(tvm_ffi.structural_map(block.body.value, rules), by_column)
-        stored = [_replaced(each, by_column) for each in block.body.indices]
+        reads = [replaced(tvm_ffi.structural_map(each, rules), by_column) for each in block.reads]
+        value = replaced(tvm_ffi.structural_map(block.body.value, rules), by_column)
+        stored = [replaced(each, by_column) for each in block.body.indices]
         body = tirx.BufferStore(block.body.buffer, value, stored)
         kinds = [int(v.iter_type) for v in block.iter_vars]
         extents = [int(v.dom.extent) for v in block.iter_vars]
@@ -313,7 +314,7 @@ class _Padded:
             columns, real = self._columns, self._vectors.variable
         by_old = list(zip(old, [*shared, *self._split(row).values(), real], strict=True))
         in_order = [_place(old, index) for index in body.indices] == list(range(len(old)))
-        stored = _replaced(body, by_old)
+        stored = replaced(body, by_old)
         if in_order and not any(each.same_as(body.buffer) for each in parameters):
             name, dtype = str(body.buffer.name), str(body.buffer.dtype)
             buffer = self._buffer(name, self._count, columns, dtype)
@@ -321,7 +322,7 @@ class _Padded:
             self._replaced.append((body.buffer, buffer, numbers))
             stored = tirx.BufferStore(buffer, stored.value, [*shared, row, column])
         sizes = [*(self._product.extents[n] for n in self._shared), self._count, columns]
-        reads = [_replaced(region, by_old) for region in block.reads]
+        reads = [replaced(region, by_old) for region in block.reads]
         variables = [*shared, row, column]
         return _nested(
             str(block.name_hint), variables, [SPATIAL] * len(sizes), sizes, reads, stored, None
@@ -369,12 +370,3 @@ def _whole(extent: Any) -> Any:
 
 def _element(buffer: Any, index: Sequence[Any]) -> Any:
     return tirx.BufferRegion(buffer, [tvm.ir.Range.from_min_extent(each, 1) for each in index])
-
-
-def _replaced(node: Any, new: Sequence[tuple[Any, Any]]) -> Any:
-    """An expression or region with other variables."""
-
-    def variable(old: Any) -> Any:
-        return next((value for known, value in new if old.same_as(known)), old)
-
-    return tvm_ffi.structural_map(node, [(tirx.Var, variable)])

@@ -45,3 +45,12 @@ def realized(statement: Any) -> Any:
     while isinstance(statement, tirx.For):
         statement = statement.body
     return statement if isinstance(statement, tvm.s_tir.SBlockRealize) else None
+
+
+def replaced(node: Any, new: Sequence[tuple[Any, Any]]) -> Any:
+    """An expression or region with other variables, or values in their place."""
+
+    def variable(old: Any) -> Any:
+        return next((value for known, value in new if old.same_as(known)), old)
+
+    return tvm_ffi.structural_map(node, [(tirx.Var, variable)])

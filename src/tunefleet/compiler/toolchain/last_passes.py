@@ -1,4 +1,4 @@
-"""Passes of ours at the end of TVM's lowering of code for processors."""
+"""Adds passes to the end of TVM's CPU lowering pipeline."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def finish_with(own: Any) -> None:
-    """From here on, a pass is the last but TVM's own that remove its built-in functions, in all
-    code that this process makes for a processor; kernels of GPUs are without it. Call once per
-    pass and process, after TVM was imported."""
+    """Run the pass `own` on all CPU code that this process lowers, before TVM's last passes, which
+    remove its built-in functions. GPU kernels are not affected. Call once per pass and process,
+    after TVM was imported."""
     import tvm
     from tvm.tirx import compilation_pipeline
 
