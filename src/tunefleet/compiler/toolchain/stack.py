@@ -30,10 +30,28 @@ def use_stack() -> None:
         return tirx.AllocBuffer(allocation.buffer, annotations)
 
     def rewritten(function: Any, _module: Any, _context: Any) -> Any:
+        if _starts_kernels(function):
+            return function
         rules = [(tirx.AllocBuffer, on_stack)]
         return function.with_body(tvm_ffi.structural_map(function.body, rules))
 
     finish_with(tirx.transform.prim_func_pass(rewritten, opt_level=0, name="SumsOnStack"))
+
+
+def _starts_kernels(function: Any) -> bool:
+    """Whether a function allocates a GPU's memory: what one of its kernels leaves to the next."""
+    import tvm
+    import tvm_ffi
+    from tvm import tirx
+
+    devices = []
+
+    def note(statement: Any) -> None:
+        if statement.attr_key == "device_type":
+            devices.append(int(statement.value))
+
+    tvm_ffi.structural_walk(function.body, [(tirx.AttrStmt, note)])
+    return any(device != tvm.cpu().dlpack_device_type() for device in devices)
 
 
 def _bytes_of(buffer: Any) -> int:
