@@ -346,6 +346,28 @@ def test_an_order_that_is_no_division_of_axes_is_refused() -> None:
             packings_of(packed(unknown))
 
 
+def test_weights_whose_axes_a_loop_crosses_are_read_as_they_are(
+    target: Any, tmp_path: Path
+) -> None:
+    """A vector of 48 goes over the ends of rows of 128: no order of axes packs it."""
+    from tunefleet.compiler.code.build import build_candidate
+    from tunefleet.compiler.graph.tasks import normalized
+    from tunefleet.compiler.toolchain import load_tvm
+    from tunefleet.compiler.toolchain.programs import trace_text
+
+    tvm = load_tvm()
+    x, w = (tvm.te.placeholder(shape, name="x") for shape in [(2, 96, 128), (96, 128)])
+    y = tvm.te.compute((2, 96, 128), lambda b, i, j: x[b, i, j] * w[i, j], "y")
+    module = normalized(tvm.te.create_prim_func([x, w, y]).with_attr("layout_free_buffers", [1]))
+    schedule = tvm.s_tir.Schedule(module)
+    _, *inner = schedule.get_loops(schedule.get_sblock("y"))
+    schedule.split(schedule.fuse(*inner), [None, 48])
+    program = tvm.ir.save_json(module)
+    built = build_candidate(program, target, "x", trace_text(schedule.trace), str(tmp_path))
+    assert isinstance(built, Built)
+    assert built.packings == ()
+
+
 def test_a_program_that_computes_something_else_is_found_out(target: Any, tmp_path: Path) -> None:
     from tunefleet.compiler.code.build import compile_module
     from tunefleet.compiler.toolchain import load_tvm

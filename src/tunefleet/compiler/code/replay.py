@@ -15,6 +15,7 @@ import tvm_ffi
 from tunefleet.compiler.code.brackets import bracketed
 from tunefleet.compiler.code.fetching import fitting, synchronous_where_apart
 from tunefleet.compiler.code.unrolling import keep_rolled, leave_to_nvcc
+from tunefleet.compiler.code.weight_orders import UnknownOrderError, packings_of
 from tunefleet.compiler.space.intrinsics import make_all_known
 from tunefleet.compiler.space.padded_rows import form_of
 from tunefleet.compiler.space.spaces import postprocessors
@@ -28,6 +29,8 @@ tvm = load_tvm()
 
 #: The instruction that names a block.
 _GET = "GetSBlock"
+#: Packs weights in the order of the loops that read them.
+_PACK = tvm.s_tir.meta_schedule.postproc.RewriteLayout
 
 
 def replay(module: Any, target: Target, trace: str) -> Any:
@@ -53,11 +56,23 @@ def replay(module: Any, target: Target, trace: str) -> Any:
             schedule = _fetching_well(form, schedule, parsed)
         schedule.enter_postproc()
         for postprocessor in postprocessors(target, trace):
+            before = schedule.copy() if isinstance(postprocessor, _PACK) else schedule
             if not postprocessor.apply(schedule):
                 raise ForeignError("MetaSchedule's postprocessing rejects the program")
+            if before is not schedule and not _packs_by_axes(schedule):
+                schedule = before
         # The first concerns LLVM, the other TVM's code for GPUs.
         (leave_to_nvcc if isinstance(target, CudaTarget) else keep_rolled)(schedule)
     return schedule
+
+
+def _packs_by_axes(schedule: Any) -> bool:
+    """Whether weights can be packed when a network is compiled."""
+    try:
+        packings_of(schedule.mod["main"])
+    except UnknownOrderError:
+        return False
+    return True
 
 
 def with_names_of(module: Any, instructions: list[Any]) -> list[Any]:
