@@ -39,7 +39,7 @@ WHICH_TESTS := -m "not long"
 test: env
 	$(BIN)/python -m pytest $(WHICH_TESTS) --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-# Eight minutes: what those of `test` leave out, whole commands beside each other.
+# A quarter of an hour: what those of `test` leave out, whole commands beside each other.
 test-long: WHICH_TESTS := -m long
 test-long: test
 

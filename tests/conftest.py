@@ -106,7 +106,7 @@ def _workers_with_torch(request: pytest.FixtureRequest) -> None:
         return
     from tunefleet.workers import _spawn
 
-    _spawn.PRELOADED += ["torch", "torch.export._trace", "torch._dynamo"]
+    _spawn.PRELOADED.append(_spawn.TORCH)
 
 
 @pytest.fixture(autouse=True)

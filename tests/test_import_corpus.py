@@ -17,6 +17,7 @@ DELIVERED = {"whole", "segments"}
 @pytest.mark.slow
 @pytest.mark.tvm
 @pytest.mark.timeout(1200)
+@pytest.mark.long
 def test_networks_of_other_packages_arrive(tmp_path):
     command = [sys.executable, str(BENCHMARK), "--quick", "--folder", str(tmp_path)]
     ended = subprocess.run(

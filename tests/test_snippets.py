@@ -22,6 +22,8 @@ from tunefleet.cli.outcome import USAGE_ERROR
 PYTHON = [block for page in PAGES for block in blocks(page, "python")]
 CONSOLE = [block for page in PAGES for block in blocks(page, "console")]
 _ARTIFACT = "my-artifact"
+#: It tunes networks at once.
+_SEVERAL = "several.md"
 #: Commands that end at once, by their first words.
 _QUICK = (
     "--version", "--help", "networks", "jobs", "devices", "version", "dataset devices",
@@ -95,7 +97,13 @@ def test_quick_commands_run(invoke, words: list[str], tmp_path: Path, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.tvm
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=[pytest.mark.long] * (page.name == _SEVERAL))
+        for page in PAGES
+    ],
+)
 def test_python_blocks_run_as_pasted(page: Path, tmp_path: Path) -> None:
     found = [block for block in blocks(page, "python") if block.is_run]
     if not found:

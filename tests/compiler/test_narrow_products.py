@@ -173,6 +173,7 @@ def test_there_is_nothing_to_calibrate(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_network_is_tuned_and_verified(tmp_path: Path) -> None:
     context = BenchmarkContext(home=tmp_path, threads=1)
     with Session(context) as session:

@@ -59,7 +59,8 @@ def faults(machine: Machine, seed: int) -> Iterator[list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [1, 2])
 def test_the_end_is_that_of_an_undisturbed_run(tiny: Any, seed: int) -> None:
     trials = int(os.environ.get("TUNEFLEET_CHAOS_TRIALS", TRIALS))
     store = MemoryStore()

@@ -133,6 +133,7 @@ def test_an_artifact_that_has_what_is_agreed_is_the_answer(
     assert len(ran) > done
 
 
+@pytest.mark.long
 def test_a_disturbed_baseline_is_measured_again_while_the_search_goes_on(
     tmp_path: Path, ran: list[StepKind], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +155,7 @@ def test_a_disturbed_baseline_is_measured_again_while_the_search_goes_on(
     assert "is reached" in (result.stopped or "")
 
 
+@pytest.mark.long
 def test_a_search_goes_on_where_only_its_estimate_is_low_enough(
     tmp_path: Path, ran: list[StepKind], slow_first: None
 ) -> None:

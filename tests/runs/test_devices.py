@@ -78,6 +78,7 @@ def test_two_devices_take_the_batches_of_one_job(small: Path, tmp_path: Path) ->
         assert session.run(*_inputs(session))[0].shape
 
 
+@pytest.mark.long
 def test_the_servers_of_a_tracker_take_the_batches_of_one_job(small: Path, tmp_path: Path) -> None:
     events: list[Any] = []
     with contextlib.ExitStack() as stack:
@@ -137,6 +138,7 @@ def test_a_server_that_is_killed_in_the_middle_costs_no_trial(small: Path, tmp_p
     assert len({e.run.key for e in profiles}) == len(profiles)
 
 
+@pytest.mark.long
 def test_a_device_that_stays_away_ends_the_job_which_can_go_on(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def test_a_session_without_a_job_leaves_nothing(
     assert ran == [StepKind.IMPORT, StepKind.CHECK] * 2
 
 
+@pytest.mark.long
 def test_what_a_session_built_without_a_search_is_not_removed_by_another(
     tmp_path: Path, small: Path, ran: list[StepKind]
 ) -> None:

@@ -105,6 +105,7 @@ def test_a_host_that_is_killed_costs_no_trial(tmp_path: Path) -> None:
     assert len(trials) == TRIALS
 
 
+@pytest.mark.long
 def test_a_host_that_joins_a_job_that_runs_takes_stages_of_it(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with contextlib.ExitStack() as stack:

@@ -132,6 +132,7 @@ class TestBuild:
         assert PhaseStarted(PHASE_OF[StepKind.COMPILE]) in told
         assert JobEnded() == told[-1]
 
+    @pytest.mark.long
     def test_a_module_that_another_job_of_the_server_makes_is_waited_for(
         self, tmp_path: Path
     ) -> None:

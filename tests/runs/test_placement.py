@@ -147,6 +147,7 @@ def test_one_device_is_not_two(tmp_path: Path) -> None:
     assert list_jobs(tmp_path) == []
 
 
+@pytest.mark.long
 def test_a_placement_is_a_job_which_the_server_of_a_home_does(tmp_path: Path) -> None:
     with registered(tmp_path, 1), served(tmp_path):
         told: list[str] = []

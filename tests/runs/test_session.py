@@ -333,6 +333,7 @@ def test_without_autotune_earlier_records_are_used(
         assert compiled == [verified]
 
 
+@pytest.mark.long
 def test_a_session_goes_on_to_another_network_with_nothing_of_the_one_before(
     tmp_path: Path,
 ) -> None:

@@ -186,6 +186,7 @@ def test_an_artifact_is_measured_again(client: Client, artifact: str) -> None:
     assert evaluation.tuned_ms is not None
 
 
+@pytest.mark.long
 def test_a_network_is_placed_as_it_is_here(
     client: Client, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -125,7 +125,7 @@ def _built(
             spec = job_spec(base, source, request)
             return read_result(done_by_server(store, spec, base, watcher), source.name)
     with ExitStack() as held:
-        fleet = fleet_of(base)
+        fleet = fleet_of(base, networks=[source.spec])
         held.callback(fleet.close)
         fleet.check()
         pipeline = Pipeline(fleet, base, source, watcher, closes=True)

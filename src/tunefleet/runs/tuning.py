@@ -186,7 +186,7 @@ def tune(
         served = _served(base.home, wanted, observers, detach, leave)
         tell(served)
         return served
-    fleet = fleet_of(*kinds)
+    fleet = fleet_of(*kinds, networks=names)
     runs = [_Run(fleet, each, watch) for each, watch in zip(wanted, observers, strict=True)]
     try:
         fleet.check()

@@ -28,9 +28,9 @@ _LONGEST_FOLDER = 85
 #: Threads that start workers change it in turn.
 _environment = threading.RLock()
 
-#: Modules that the fork server imports. A program that knows its networks to be PyTorch's adds
-#: torch before the first worker starts: an import takes seconds in each of them.
+#: Modules that the fork server imports: an import takes seconds in each worker.
 PRELOADED = ["tunefleet.stages._preload"]
+TORCH = "tunefleet.stages._preload_torch"
 
 _thread = threading.local()
 _original = spawn.get_preparation_data
@@ -64,9 +64,12 @@ class _Process(ForkServerProcess):
             _thread.starts_worker = False
 
 
-def start_server() -> None:
-    """Start the fork server before the first worker is wanted: it loads the compiler while this
-    process does something else. Where it cannot be started, the first pool says so."""
+def start_server(*, torch: bool = False) -> None:
+    """Start the fork server before the first worker is wanted: it loads the compiler, and PyTorch
+    if asked, while this process does something else. Where it cannot be started, the first pool
+    says so. One that runs stays as it is."""
+    if torch and TORCH not in PRELOADED:
+        PRELOADED.append(TORCH)
     worker_context()
     with suppress(OSError):
         _ensure_server()

@@ -55,6 +55,11 @@ def is_zoo(spec: str | os.PathLike[str]) -> bool:
     return isinstance(spec, str) and spec.startswith(PREFIX)
 
 
+def is_torch(spec: str | os.PathLike[str]) -> bool:
+    """Whether a network is read, and what it computes is found, by PyTorch."""
+    return is_zoo(spec) or os.fspath(spec).endswith(TORCH_SUFFIX)
+
+
 def is_saved_model(spec: str | os.PathLike[str]) -> bool:
     """Whether `spec` is a folder that TensorFlow saved a model into."""
     return os.path.isfile(os.path.join(spec, SAVED_MODEL_FILE))
