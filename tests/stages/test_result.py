@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from tunefleet.core.result import Outside, RunResult, TaskResult
+from tunefleet.core.stage import StageKey, StageKind, StageRun, UpdateResult
 from tunefleet.core.statistics import Interval
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
+from tunefleet.report.words import at_once_text
 from tunefleet.stages.failures import failure_texts, failures_by_kind, search_failed
-from tunefleet.stages.result import contradictions, untuned
+from tunefleet.stages.result import BusyTime, contradictions, untuned, wall_of
 
 pytestmark = pytest.mark.tvm
 
@@ -55,6 +57,25 @@ def test_a_search_without_trials_says_why() -> None:
         search_failed(replace(RESULT, trials=0)) == "no program could be tried: none was selected"
     )
     assert search_failed(replace(RESULT, trials=0, stopped="over")).endswith(": over")
+
+
+def test_stages_that_run_at_once_take_their_time_once() -> None:
+    runs = [
+        StageRun(StageKey("job", "task", 0, kind), UpdateResult(b"", 0), started_at, seconds)
+        for kind, started_at, seconds in [
+            (StageKind.BUILD, 10.0, 6.0),
+            (StageKind.PROFILE, 12.0, 2.0),
+            (StageKind.BUILD, 14.0, 4.0),
+            (StageKind.PROFILE, 20.0, 1.0),
+        ]
+    ]
+    wall = wall_of([], runs, searched_s=12.0)
+    assert wall == {"build": 10.0, "profile": 3.0, "other": 12.0 - 9.0}
+    busy = BusyTime(runs)
+    assert [busy.at(moment) for moment in (10.0, 14.0, 18.0, 20.0, 21.0)] == [0, 4, 8, 8, 9]
+    result = RunResult(wall=wall, wall_s=12.0)
+    assert at_once_text(result) == "stages that ran at once count each: 16.0 s of stages in 12.0 s"
+    assert at_once_text(replace(result, wall_s=16.0)) == ""
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from tunefleet.report.words import (
     HOW_MEASURED,
     STAGE_NAMES,
     agreement_text,
+    at_once_text,
     caches_text,
     device_text,
     difference_basis,
@@ -141,7 +142,8 @@ def _wall(result: RunResult) -> str:
         if result.timeline
         else ""
     )
-    return section("Where the time went", bars(rows) + link, f"{whole} in all")
+    note = at_once_text(result) or f"{whole} in all"
+    return section("Where the time went", bars(rows) + link, note)
 
 
 def _time_text(seconds: float, total: float) -> str:

@@ -28,6 +28,7 @@ from tunefleet.report.words import (
     SHARE_OF_PEAK,
     STAGE_NAMES,
     agreement_text,
+    at_once_text,
     by_share,
     device_text,
     known_text,
@@ -198,7 +199,7 @@ def tasks_table(result: RunResult, *, limit: int | None = None) -> Table:
 
 
 def wall_table(result: RunResult) -> Table:
-    """Where the wall time went, largest first."""
+    """Where the time went, largest first: stages that ran at once count each."""
     wall = {stage: seconds for stage, seconds in result.wall.items() if seconds}
     total = sum(wall.values())
     table = Grid("Wall time")
@@ -214,6 +215,8 @@ def wall_table(result: RunResult) -> Table:
             format_share(share),
             Text("▇" * max(1, round(_BAR * share)), style="cyan"),
         )
+    if at_once := at_once_text(result):
+        table.caption = Text(at_once, style="dim")
     return table
 
 

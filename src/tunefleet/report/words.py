@@ -18,11 +18,14 @@ from tunefleet.report.units import (
     format_difference,
     format_interval,
     format_latency,
+    format_seconds,
     format_share,
     format_some,
 )
 
 SHARE_OF_PEAK = "peak"
+#: The times of stages are rounded, and measured apart.
+_AT_ONCE = 1.01
 
 #: Parts of a run's wall time, in the order in which they happen: stages of its tasks, steps of its
 #: network, and what results before schema 3 called other names.
@@ -109,6 +112,15 @@ def ratio_text(speedup: Interval | None, why: str | None, run: str) -> str:
     if not why:
         return ""
     return f"{NOT_MEASURABLE}: {why}; `tunefleet evaluate {run[:8] or 'ID'}` measures again"
+
+
+def at_once_text(result: RunResult) -> str:
+    """That the times of stages are more than the wall time; empty where they are not."""
+    total = sum(result.wall.values())
+    if result.wall_s is None or total <= _AT_ONCE * result.wall_s:
+        return ""
+    whole = format_seconds(result.wall_s)
+    return f"stages that ran at once count each: {format_seconds(total)} of stages in {whole}"
 
 
 def slower_text(result: RunResult) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +25,7 @@ from tunefleet.core.result import (
     of_shape,
 )
 from tunefleet.core.roofline import Bandwidth
-from tunefleet.core.stage import ProfileResult, StageKind
+from tunefleet.core.stage import ProfileResult, StageKind, StageRun
 from tunefleet.core.step import (
     Checked,
     Imported,
@@ -103,7 +104,8 @@ def build_result(place: Workplace, delivery: Delivery) -> RunResult:
     steps = sorted(committed.steps.values(), key=lambda run: run.started_at)
     artifact = place.home.artifacts / delivery.run_id
     published = StepKind.PUBLISH in committed.steps
-    wall = _wall(steps, place.store, delivery.job)
+    searched_s = place.store.jobs.get(delivery.job.job_id).elapsed_s if delivery.job else 0.0
+    runs = place.store.work.stages(delivery.job.job_id) if delivery.job else []
     shapes = committed.shapes
     first = shapes[0] if shapes else MeasuredShape()
     result = RunResult(
@@ -118,8 +120,8 @@ def build_result(place: Workplace, delivery: Delivery) -> RunResult:
         device_cores=format_cores(place.machine.layout.device_cores),
         toolchain=preparation.toolchain,
         stopped=delivery.stopped or None,
-        wall_s=sum(wall.values()),
-        wall=wall,
+        wall_s=sum(run.seconds for run in steps) + searched_s,
+        wall=wall_of(steps, runs, searched_s),
         steps=tuple(map(StepTime.of, steps)),
         delivered=verified.delivered if verified else None,
         why_plain=(verified.why_plain or None) if verified else None,
@@ -304,30 +306,57 @@ def _is_known(task_id: str, store: Store, job: Job) -> bool:
     )
 
 
-def _wall(steps: Iterable[StepRun], store: Store, job: Job | None) -> dict[str, float]:
-    """Seconds by stage and step; `other` is what the search took beyond its stages."""
-    wall = {str(run.key.kind): run.seconds for run in steps}
-    if job:
-        stages = {str(kind): 0.0 for kind in StageKind}
-        for run in store.work.stages(job.job_id):
-            stages[str(run.key.kind)] += run.seconds
-        elapsed_s = store.jobs.get(job.job_id).elapsed_s
-        wall |= stages
-        wall["other"] = max(0.0, elapsed_s - sum(stages.values()))
-    return wall
+def wall_of(
+    steps: Iterable[StepRun], runs: Sequence[StageRun], searched_s: float
+) -> dict[str, float]:
+    """Seconds by stage and step: stages that run at once count each. `other` is what a search of
+    `searched_s` took beyond its stages."""
+    wall = defaultdict[str, float](float)
+    for step in steps:
+        wall[str(step.key.kind)] += step.seconds
+    for run in runs:
+        wall[str(run.key.kind)] += run.seconds
+    wall["other"] = max(0.0, searched_s - BusyTime(runs).whole_s)
+    return dict(wall)
+
+
+class BusyTime:
+    """The time in which at least one of the stages of a search ran."""
+
+    def __init__(self, runs: Iterable[StageRun]) -> None:
+        #: When each period begins and ends, and the seconds of those before.
+        self._begins: list[float] = []
+        self._ends: list[float] = []
+        self._before: list[float] = []
+        self.whole_s = 0.0
+        for run in sorted(runs, key=lambda run: run.started_at):
+            end = run.started_at + run.seconds
+            if not self._ends or run.started_at > self._ends[-1]:
+                self._begins.append(run.started_at)
+                self._ends.append(end)
+                self._before.append(self.whole_s)
+            self._ends[-1] = max(self._ends[-1], end)
+            self.whole_s = self._before[-1] + self._ends[-1] - self._begins[-1]
+
+    def at(self, moment: float) -> float:
+        """Its seconds until a moment of a stage, or the end of one."""
+        period = bisect_right(self._begins, moment) - 1
+        return self._before[period] + min(moment, self._ends[period]) - self._begins[period]
 
 
 def tuning_curve(store: Store, job: Job) -> tuple[CurvePoint, ...]:
-    """After each profile stage: trials and stage seconds so far, and the tasks' summed latency.
+    """After each profile stage: trials so far, the time in which stages ran, and the tasks' summed
+    latency.
 
     The sum is None until every task has a measurement of this job.
     """
     weights = {t.task.task_id: t.weight for t in store.work.tasks(job.job_id)}
     best: dict[str, float] = {}
     points: list[CurvePoint] = []
-    trials, seconds = 0, 0.0
-    for run in store.work.stages(job.job_id):
-        seconds += run.seconds
+    trials = 0
+    runs = store.work.stages(job.job_id)
+    busy = BusyTime(runs)
+    for run in runs:
         if not isinstance(run.result, ProfileResult):
             trials += len(getattr(run.result, "failed", ()))
             continue
@@ -338,6 +367,7 @@ def tuning_curve(store: Store, job: Job) -> tuple[CurvePoint, ...]:
             best[task_id] = min([*latencies, best.get(task_id, float("inf"))])
         total = sum(best[i] * w for i, w in weights.items()) if len(best) == len(weights) else None
         latency_ms = total * 1e3 if total is not None else None
+        seconds = busy.at(run.started_at + run.seconds)
         points.append(CurvePoint(trials=trials, wall_s=seconds, latency_ms=latency_ms))
     return tuple(points)
 
