@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tunefleet.core.stage import StageKind
-from tunefleet.runs.context import BenchmarkContext
+from tunefleet.runs.context import BenchmarkContext, fleet_of
 from tunefleet.store import open_store
 
 from ..networks import small_beside
@@ -60,8 +60,7 @@ def test_no_stage_of_one_command_runs_while_the_other_measures(tmp_path: Path) -
 _BEGINNING = """
 import multiprocessing.forkserver as forkserver, os, sys
 from pathlib import Path
-from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.driver import fleet_of
+from tunefleet.runs.context import BenchmarkContext, fleet_of
 before = os.sched_getaffinity(0)
 fleet = fleet_of(BenchmarkContext(threads=1, home=Path(sys.argv[1])))
 print(*os.sched_getaffinity(forkserver._forkserver._forkserver_pid))

@@ -13,8 +13,8 @@ from tunefleet.core.importing import DEFAULT_IMPORT
 from tunefleet.core.job import Collecting, Job, JobSpec, JobState
 from tunefleet.core.settings import MeasureSettings, SearchSettings, TuneSettings
 from tunefleet.errors import InputError, InternalError, TunefleetError
-from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.driver import Pipeline, fleet_of
+from tunefleet.runs.context import BenchmarkContext, fleet_of
+from tunefleet.runs.driver import Pipeline
 from tunefleet.runs.request import SearchRequest, source_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from tunefleet.hardware import processor
 
 if TYPE_CHECKING:
     from tunefleet.artifacts.artifact import Artifact
+    from tunefleet.fleet.local import LocalFleet
     from tunefleet.store import Store
 
 #: Kinds of jobs that deliver a module, whose summary is a `RunResult`.
@@ -351,3 +352,23 @@ def context_of(given: BenchmarkContext | None) -> BenchmarkContext:
             cure="such as context=BenchmarkContext('cpu', home='tuned')",
         )
     return given
+
+
+def fleet_of(*contexts: BenchmarkContext, networks: Iterable[str] = ()) -> LocalFleet:
+    """What runs the stages and steps of the networks of contexts, with the cores of the one that
+    measures on this machine's processor. `networks`: those that are known already."""
+    from tunefleet.compiler.frontends.spec import is_torch
+    from tunefleet.workers.machine import kept_on
+    from tunefleet.workers.pool import start_server
+
+    first = max(contexts, key=lambda context: context.is_here)
+    # Another command may measure on the device's cores meanwhile.
+    with kept_on(first.likely_layout.host_cores):
+        # Both processes need seconds to load the compiler.
+        start_server(torch=any(map(is_torch, networks)))
+        from tunefleet.fleet.local import LocalFleet
+
+        fleet = LocalFleet(first.layout, first.home, first.devices, here=first.is_here)
+    for context in contexts:
+        fleet.add(context.devices, here=context.is_here)
+    return fleet

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
@@ -49,26 +49,6 @@ from tunefleet.scheduler.values import JobEnd
 if TYPE_CHECKING:
     from tunefleet.fleet.live import Ending, Live
     from tunefleet.fleet.local import LocalFleet
-
-
-def fleet_of(*contexts: BenchmarkContext, networks: Iterable[str] = ()) -> LocalFleet:
-    """What runs the stages and steps of the networks of contexts, with the cores of the one that
-    measures on this machine's processor. `networks`: those that are known already."""
-    from tunefleet.compiler.frontends.spec import is_torch
-    from tunefleet.workers.machine import kept_on
-    from tunefleet.workers.pool import start_server
-
-    first = max(contexts, key=lambda context: context.is_here)
-    # Another command may measure on the device's cores meanwhile.
-    with kept_on(first.likely_layout.host_cores):
-        # Both processes need seconds to load the compiler.
-        start_server(torch=any(map(is_torch, networks)))
-        from tunefleet.fleet.local import LocalFleet
-
-        fleet = LocalFleet(first.layout, first.home, first.devices, here=first.is_here)
-    for context in contexts:
-        fleet.add(context.devices, here=context.is_here)
-    return fleet
 
 
 class Pipeline:

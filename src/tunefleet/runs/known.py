@@ -31,8 +31,8 @@ from tunefleet.errors import InputError, StoreBusyError
 from tunefleet.fleet.leases import jobs_held
 from tunefleet.report.result import read_result
 from tunefleet.runs.answered import FOUND, found_module, known_of, tasks_of
-from tunefleet.runs.context import BenchmarkContext, context_of
-from tunefleet.runs.driver import Pipeline, fleet_of
+from tunefleet.runs.context import BenchmarkContext, context_of, fleet_of
+from tunefleet.runs.driver import Pipeline
 from tunefleet.runs.given_inputs import GivenInputs, input_files
 from tunefleet.runs.request import SearchRequest, job_spec, preparation_of, shape_request, source_of
 from tunefleet.runs.submitting import done_by_server, server_of

@@ -15,8 +15,8 @@ from tunefleet.core.job import Job, JobState
 from tunefleet.errors import StoreBusyError, TunefleetError, judged
 from tunefleet.fleet.leases import jobs_held
 from tunefleet.fleet.server_socket import ServerReply, ServerRequest, ServerSocket
-from tunefleet.runs.context import BenchmarkContext
-from tunefleet.runs.driver import Pipeline, fleet_of
+from tunefleet.runs.context import BenchmarkContext, fleet_of
+from tunefleet.runs.driver import Pipeline
 from tunefleet.runs.errands import ERRANDS, Errand
 from tunefleet.runs.lifelong import BackgroundLearning
 

@@ -18,8 +18,8 @@ from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
 from tunefleet.core.step import PREPARATION, StepKind
 from tunefleet.errors import StepOrderError
-from tunefleet.runs.context import BenchmarkContext, context_of
-from tunefleet.runs.driver import Pipeline, fleet_of
+from tunefleet.runs.context import BenchmarkContext, context_of, fleet_of
+from tunefleet.runs.driver import Pipeline
 from tunefleet.runs.given_inputs import GivenInputs, input_files
 from tunefleet.runs.request import (
     check_policy,

@@ -17,8 +17,8 @@ from tunefleet.core.precision import FLOAT32
 from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
 from tunefleet.errors import InputError, InternalError, TunefleetError
-from tunefleet.runs.context import BenchmarkContext, context_of
-from tunefleet.runs.driver import Pipeline, fleet_of
+from tunefleet.runs.context import BenchmarkContext, context_of, fleet_of
+from tunefleet.runs.driver import Pipeline
 from tunefleet.runs.given_inputs import GivenInputs, input_files
 from tunefleet.runs.request import (
     SearchRequest,
