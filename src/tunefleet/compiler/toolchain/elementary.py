@@ -20,8 +20,10 @@ _EXP = (
     0.49999993447745394, 0.16666520630984435, 0.04166838805283181, 0.008368716966536866,
     0.0013814598591321834,
 )  # fmt: skip
-#: Beyond these bounds the result is 0 or infinite.
-_EXP_LOW, _EXP_HIGH = -104.0, 89.0
+#: At these bounds the result is 0 and infinite. It is 0 below 1.7e-38 already: what is less is
+#: denormal, and an attention with a mask of -100 would multiply such numbers, each of which takes
+#: Intel's processors more than a hundred cycles.
+_EXP_LOW, _EXP_HIGH = -87.3, 89.0
 # log(2) in two parts: the first has few bits, so its product with an integer is exact.
 _LN2_HIGH = 0.693359375
 _LN2_LOW = math.log(2) - _LN2_HIGH
@@ -115,17 +117,16 @@ def _exp(x: Any) -> Any:
     """Powers of two by bits, the rest by a polynomial: within 2 units in the last place."""
     from tvm import tirx
 
-    def two_to(exponent: Any) -> Any:
+    def two_to(exponent: Any) -> Any:  # for -127 it is 0
         return tirx.reinterpret(x.ty, (exponent + 127) << 23)
 
     clipped = _clipped(x, _EXP_LOW, _EXP_HIGH)
     count = tirx.nearbyint(clipped * (1 / math.log(2)))
     rest = clipped - count * _LN2_HIGH - count * _LN2_LOW
     value = rest * rest * _polynomial(rest, _EXP) + rest + 1.0
-    # The power itself may be out of range for a float32.
-    power = count.astype(f"int32{_kind(x)[1]}")
-    half = power >> 1
-    return value * two_to(half) * two_to(power - half)
+    # From -126, whose half is 0 in these bits, to 128, which is out of range.
+    half_power = count.astype(f"int32{_kind(x)[1]}") - 1
+    return (value + value) * two_to(half_power)
 
 
 def _erf(x: Any) -> Any:
