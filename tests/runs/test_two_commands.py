@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tunefleet.core.stage import StageKind
-from tunefleet.runs.context import BenchmarkContext, fleet_of
+from tunefleet.runs.context import BenchmarkContext
 from tunefleet.store import open_store
 
 from ..networks import small_beside
