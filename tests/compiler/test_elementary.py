@@ -67,7 +67,7 @@ def numbers(low: float, high: float) -> Floats:
 @pytest.mark.parametrize("vector", [1, 16, 32])
 @pytest.mark.parametrize(
     ("name", "low", "high", "units"),
-    [("exp", -86.9, 88.7, 2), ("erf", -5, 5, 6), ("tanh", -12, 12, 6)],
+    [("exp", -87, 88.7, 2), ("erf", -5, 5, 6), ("tanh", -12, 12, 6)],
 )
 def test_a_function_is_as_exact_as_it_says(
     name: str, low: float, high: float, units: float, vector: int
@@ -79,7 +79,7 @@ def test_a_function_is_as_exact_as_it_says(
         rounded = expected.astype(np.float32)
     finite = np.isfinite(rounded)
     if name == "exp":
-        small = expected < 1.7e-38
+        small = expected < 2**-125.5
         assert not made[small].any()
         finite &= ~small
         rounded[small] = 0

@@ -197,7 +197,7 @@ def test_every_program_of_a_transposed_convolution_is_right(stride, padding, tmp
     tensors = [tvm.runtime.tensor(each) for each in (*arrays, result)]
     untiled(load_program(program))["main"](*tensors)
     space = task_space(program, target).decisions
-    traces = list(space.traces(space.sample(12, random)))
+    traces = list(space.traces(space.sample(24, random)))
     assert len({kind_of(trace) > 1 for trace in traces}) == 2
     for trace in traces:
         found = result_of(program, target, trace, arrays, tmp_path)

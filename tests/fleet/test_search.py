@@ -27,8 +27,8 @@ from tunefleet.errors import StoreBusyError
 from tunefleet.fleet.leases import Leases, machine_units
 from tunefleet.stages import profile, winners, work
 from tunefleet.stages.place import JobTask
-from tunefleet.stages.result import tuning_curve
 from tunefleet.stages.runner import StageRunner
+from tunefleet.stages.times import tuning_curve
 from tunefleet.store import MemoryStore
 from tunefleet.workers.pool import CallEnd, CallFailure
 

@@ -109,7 +109,7 @@ def at(moment: float, event: JobSubmitted) -> JobSubmitted:
     return replace(event, at=moment)
 
 
-@settings(max_examples=30)
+@settings(max_examples=100)
 @given(
     rounds=st.lists(st.tuples(*[st.integers(1, 9)] * 4), min_size=2, max_size=3),
     arrivals=st.lists(st.integers(0, 30), min_size=3, max_size=3),

@@ -13,7 +13,8 @@ from tunefleet.core.statistics import Interval
 from tunefleet.core.trial import Candidate, Failure, FailureKind, Measurement, Trial
 from tunefleet.report.words import at_once_text
 from tunefleet.stages.failures import failure_texts, failures_by_kind, search_failed
-from tunefleet.stages.result import BusyTime, contradictions, untuned, wall_of
+from tunefleet.stages.result import contradictions, untuned
+from tunefleet.stages.times import BusyTime, wall_of
 
 pytestmark = pytest.mark.tvm
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -29,5 +30,7 @@ def test_workers_of_pytorch_s_networks_need_not_load_it() -> None:
     assert (ended.stdout, ended.stderr) == ("43\n", "")
 
 
-def test_pytorch_reads_networks_of_the_zoo_and_its_own_files() -> None:
-    assert [is_torch(spec) for spec in ("zoo:x", "a/b.pt2", "b.onnx", "folder")] == [1, 1, 0, 0]
+def test_pytorch_reads_networks_of_the_zoo_its_own_files_and_transformers(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    assert [is_torch(spec) for spec in ("zoo:x", "a/b.pt2", str(tmp_path))] == [True] * 3
+    assert [is_torch(spec) for spec in ("b.onnx", "folder")] == [False] * 2

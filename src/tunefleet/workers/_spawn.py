@@ -30,6 +30,7 @@ _environment = threading.RLock()
 
 #: Modules that the fork server imports: an import takes seconds in each worker.
 PRELOADED = ["tunefleet.stages._preload"]
+#: Another one, where networks are PyTorch's.
 TORCH = "tunefleet.stages._preload_torch"
 
 _thread = threading.local()

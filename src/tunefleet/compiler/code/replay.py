@@ -33,9 +33,10 @@ _GET = "GetSBlock"
 _PACK = tvm.s_tir.meta_schedule.postproc.RewriteLayout
 
 
-def replay(module: Any, target: Target, trace: str) -> Any:
+def replay(module: Any, target: Target, trace: str, *, packs: bool = True) -> Any:
     """The schedule of a module with the single function `main`, in the trace's form, ready to be
-    built.
+    built. Weights are packed if `packs`, and where some order of their axes is that of the loops
+    that read them.
 
     Raises TVM's own errors if the trace does not fit, and ForeignError if postprocessing rejects
     the program.
@@ -56,11 +57,12 @@ def replay(module: Any, target: Target, trace: str) -> Any:
             schedule = _fetching_well(form, schedule, parsed)
         schedule.enter_postproc()
         for postprocessor in postprocessors(target, trace):
-            before = schedule.copy() if isinstance(postprocessor, _PACK) else schedule
+            if not packs and isinstance(postprocessor, _PACK):
+                continue
             if not postprocessor.apply(schedule):
                 raise ForeignError("MetaSchedule's postprocessing rejects the program")
-            if before is not schedule and not _packs_by_axes(schedule):
-                schedule = before
+        if packs and not _packs_by_axes(schedule):
+            return replay(module, target, trace, packs=False)
         # The first concerns LLVM, the other TVM's code for GPUs.
         (leave_to_nvcc if isinstance(target, CudaTarget) else keep_rolled)(schedule)
     return schedule

@@ -57,7 +57,7 @@ def is_zoo(spec: str | os.PathLike[str]) -> bool:
 
 def is_torch(spec: str | os.PathLike[str]) -> bool:
     """Whether a network is read, and what it computes is found, by PyTorch."""
-    return is_zoo(spec) or os.fspath(spec).endswith(TORCH_SUFFIX)
+    return is_zoo(spec) or os.fspath(spec).endswith(TORCH_SUFFIX) or is_huggingface(spec)
 
 
 def is_saved_model(spec: str | os.PathLike[str]) -> bool:
