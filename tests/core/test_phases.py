@@ -11,7 +11,9 @@ from tunefleet.core.phases import (
     LeastBudget,
     TuningClock,
     command_left_s,
+    first_delivery_s,
     first_round_s,
+    kept_s,
     least_budget,
     phase_seconds,
     search_ends_by,
@@ -181,3 +183,26 @@ def test_a_search_ends_early_enough_to_deliver_by_its_deadline(
     expected: float | None, deadline: float | None, delivery_s: float | None
 ) -> None:
     assert search_ends_by(deadline, delivery_s, now=100.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("expected", "minutes", "around_s"),
+    [
+        (0.0, 4.0, 36.0),  # 15 %
+        (24.0, 4.0, 60.0),
+        (48.0, 4.0, 400.0),  # a fifth, at most
+        (0.0, 10.0, 60.0),
+        (0.0, 3.9, 60.0),  # a short one is the search's
+        (0.0, None, 60.0),
+    ],
+)
+def test_a_search_leaves_time_to_steps_that_take_too_long(
+    expected: float, minutes: float | None, around_s: float
+) -> None:
+    budget = Budget(trials=1, seconds=None if minutes is None else minutes * 60)
+    assert kept_s(budget, around_s) == pytest.approx(expected)
+
+
+def test_a_delivery_takes_longer_with_more_tasks_and_a_longer_import() -> None:
+    seconds = [first_delivery_s(*of) for of in ((0, 0.0), (100, 0.0), (100, 10.0))]
+    assert seconds == sorted(set(seconds))

@@ -18,10 +18,10 @@ from tunefleet.runs import queueing
 from tunefleet.runs.forecast import EarlierRuns
 from tunefleet.runs.queueing import (
     QueueEstimate,
+    QueueEstimator,
     SharedWork,
     delivered_s,
     finished_s,
-    queue_estimate,
     stages_at_once,
 )
 from tunefleet.store import MemoryStore
@@ -99,9 +99,11 @@ class TestQueue:
     def test_alone_a_job_begins_at_once(self) -> None:
         store = MemoryStore()
         job = entered(store, "job", Budget(trials=10))
-        assert queue_estimate(store, 1000.0, job) == QueueEstimate(0, 1000.0, 1020.0 + AROUND_S)
+        assert QueueEstimator(store).estimate(1000.0, job) == QueueEstimate(
+            0, 1000.0, 1020.0 + AROUND_S
+        )
         job = entered(store, "timed", Budget(seconds=60))
-        assert queue_estimate(store, 1000.0) == QueueEstimate(2, 1000.0, 1089.0)
+        assert QueueEstimator(store).estimate(1000.0) == QueueEstimate(2, 1000.0, 1089.0)
 
     def test_others_make_it_longer(self) -> None:
         store = MemoryStore()
@@ -109,12 +111,14 @@ class TestQueue:
         went_on(store, "other", 4, elapsed_s=16.0)
         job = entered(store, "job", Budget(trials=10))
         # The other took 8 s for 4 trials, 4 stages at once; it has as many left, and its delivery.
-        assert queue_estimate(store, 200.0, job) == QueueEstimate(1, 200.0, 209.0 + AROUND_S)
+        assert QueueEstimator(store).estimate(200.0, job) == QueueEstimate(
+            1, 200.0, 209.0 + AROUND_S
+        )
         store.coordination.ask("other", ControlRequest.PAUSE)
-        assert queue_estimate(store, 200.0, job).jobs == 0
+        assert QueueEstimator(store).estimate(200.0, job).jobs == 0
         store.coordination.ask("other", ControlRequest.RUN)
         store.jobs.finish("other", JobState.SUCCEEDED, {})
-        assert queue_estimate(store, 200.0, job).ends_at == 205.0 + AROUND_S
+        assert QueueEstimator(store).estimate(200.0, job).ends_at == 205.0 + AROUND_S
 
     def test_of_a_job_without_a_round_the_rounds_of_others_say(self) -> None:
         store = MemoryStore()
@@ -125,22 +129,22 @@ class TestQueue:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(EarlierRuns, "of", lambda self, spec: unknown)
             # A round of 8 trials takes 8 s, 4 stages at once; an import 2 s, each delivery 5 s.
-            assert queue_estimate(store, 200.0) == QueueEstimate(2, 200.0, 212.0)
+            assert QueueEstimator(store).estimate(200.0) == QueueEstimate(2, 200.0, 212.0)
 
     def test_jobs_of_other_devices_do_not(self) -> None:
         store = MemoryStore()
         entered(store, "other", Budget(trials=8), device=v.STRANGER)
         job = entered(store, "job", Budget(trials=10))
-        assert queue_estimate(store, 0.0, job).jobs == 0
+        assert QueueEstimator(store).estimate(0.0, job).jobs == 0
 
     def test_nothing_is_said_of_what_is_not_known(self, monkeypatch: pytest.MonkeyPatch) -> None:
         store = MemoryStore()
         job = entered(store, "job", Budget(trials=10))
         entered(store, "other", Budget(device_seconds=8))
-        assert queue_estimate(store, 0.0, job) == QueueEstimate(1, 0.0, None)
+        assert QueueEstimator(store).estimate(0.0, job) == QueueEstimate(1, 0.0, None)
         store.jobs.finish("other", JobState.SUCCEEDED, {})
         monkeypatch.setattr(EarlierRuns, "of", lambda self, spec: Forecast())
-        assert queue_estimate(store, 0.0, job).ends_at is None
+        assert QueueEstimator(store).estimate(0.0, job).ends_at is None
 
     def test_it_waits_for_what_is_measured_now(self) -> None:
         store = MemoryStore()
@@ -148,7 +152,7 @@ class TestQueue:
             holder = Holder(this_process(), expected_s=expected_s)
             store.coordination.acquire(Claim(unit, frozenset({unit}), holder), 600.0)
         job = entered(store, "job", Budget(trials=10))
-        estimate = queue_estimate(store, 0.0, job)
+        estimate = QueueEstimator(store).estimate(0.0, job)
         assert estimate.starts_at == pytest.approx(40.0, abs=1.0)
         assert estimate.ends_at == pytest.approx(60.0 + AROUND_S, abs=1.0)
 
@@ -156,12 +160,12 @@ class TestQueue:
         store = MemoryStore()
         for job_id, seconds in (("a", 60.0), ("b", 90.0)):
             entered(store, job_id, Budget(seconds=seconds))
-        assert queue_estimate(store, 1000.0) == QueueEstimate(2, 1000.0, 1159.0)
-        assert queue_estimate(MemoryStore(), 5.0) == QueueEstimate(0, 5.0, None)
+        assert QueueEstimator(store).estimate(1000.0) == QueueEstimate(2, 1000.0, 1159.0)
+        assert QueueEstimator(MemoryStore()).estimate(5.0) == QueueEstimate(0, 5.0, None)
 
     def test_there_is_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(queueing, "_MOST", 2)
         store = MemoryStore()
         for job_id in ("a", "b", "c"):
             entered(store, job_id, Budget(seconds=60.0))
-        assert queue_estimate(store, 0.0) == QueueEstimate(2, 0.0, None)
+        assert QueueEstimator(store).estimate(0.0) == QueueEstimate(2, 0.0, None)

@@ -59,11 +59,6 @@ class SharedWork:
     after_s: float = 0.0
 
 
-def queue_estimate(store: Store, now: float, job: Job | None = None) -> QueueEstimate:
-    """For a job that was entered just now; without one, of those that are under way."""
-    return QueueEstimator(store).estimate(now, job)
-
-
 class QueueEstimator:
     """Estimates of the jobs of a store. What recent stages and earlier runs say is read once in
     some seconds, by one thread for all: many users submit at once. Threads share it."""

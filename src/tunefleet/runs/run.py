@@ -91,7 +91,7 @@ class NetworkRun:
         from tunefleet.stages.publish import tell
 
         if self._fleet.store.work.step(StepKey(self.run_id, StepKind.PUBLISH)) is not None:
-            tell(self._fleet.place, self.delivery(), self._timeline())
+            return tell(self._fleet.place, self.delivery(), self._timeline())
         return self.result()
 
     def _timeline(self) -> str:

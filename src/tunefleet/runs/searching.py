@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from tunefleet.core.budget import Budget
 from tunefleet.core.events import Note, Observer, Prepared
 from tunefleet.core.job import Job, JobKind
-from tunefleet.core.phases import Forecast, least_budget, search_ends_by
+from tunefleet.core.phases import (
+    Forecast,
+    first_delivery_s,
+    kept_s,
+    least_budget,
+    search_ends_by,
+)
 from tunefleet.core.step import SplitTasks, StepKind
 from tunefleet.core.task import WeightedTask
 from tunefleet.runs.outlook import Outlook
@@ -80,6 +86,7 @@ class JobSearch:
             self._opened(job, Budget(trials=max(1, per_task * len(tasks))))
         delivery_s = forecast.around_search_s(prepared=True)
         ends_by = search_ends_by(job.spec.terms.deadline, delivery_s, time.time())
+        for_others_s = self._for_others_s(job, len(tasks), delivery_s)
         if job.spec.kind is JobKind.TUNE:
             self._outlook = Outlook(store, job, asked.until_s, self._observer, ends_by)
         observer = self._outlook or self._observer
@@ -91,6 +98,7 @@ class JobSearch:
             asked.until_s,
             asked.seconds,
             ends_by,
+            for_others_s,
             self._run.plan.after,
         )
         self._plan = search.plan
@@ -118,6 +126,18 @@ class JobSearch:
         if StepKind.IMPORT in self._run.plan.before:
             return self._run.imported.tasks
         return self._run.step_result(StepKind.SPLIT, SplitTasks, self._run.run_id).tasks
+
+    def _for_others_s(self, job: Job, tasks: int, delivery_s: float | None) -> float:
+        """The seconds of the job's budget that its other steps need; a note says so."""
+        done = self._run.committed().values()
+        prepared_s = sum(run.seconds for run in done if run.started_at >= job.created_at)
+        if delivery_s is None:
+            delivery_s = first_delivery_s(tasks, prepared_s)
+        seconds = kept_s(job.spec.budget, prepared_s + delivery_s)
+        if seconds and self._plan is None:
+            text = f"the search leaves {seconds:.0f} s of its time to the other steps"
+            self._observer(Note(f"{text}, which take about {prepared_s + delivery_s:.0f} s"))
+        return seconds
 
     def _check_budget(self, job: Job, tasks: Sequence[WeightedTask], forecast: Forecast) -> None:
         """Say before a search what it needs, and warn of a budget that is below that."""

@@ -18,7 +18,6 @@ from tunefleet.core.result import RunResult
 from tunefleet.core.settings import TuneSettings
 from tunefleet.errors import InputError, InternalError, TunefleetError
 from tunefleet.runs.context import BenchmarkContext, context_of, fleet_of
-from tunefleet.runs.driver import Pipeline
 from tunefleet.runs.given_inputs import GivenInputs, input_files
 from tunefleet.runs.request import (
     SearchRequest,
@@ -46,6 +45,7 @@ from tunefleet.store import open_store
 if TYPE_CHECKING:
     from tunefleet.fleet.live import Live
     from tunefleet.fleet.local import LocalFleet
+    from tunefleet.runs.driver import Pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +301,9 @@ class _Run:
 
     def begin(self) -> Sequence[Live]:
         """What is to be submitted."""
+        # It loads the compiler, as the workers' server does meanwhile.
+        from tunefleet.runs.driver import Pipeline
+
         try:
             wanted = self._wanted
             self._fleet.slots(wanted.context.device.hardware)  # or there is nothing to begin

@@ -146,7 +146,7 @@ class TuningPlan:
     comes before any round, to learn from the records of earlier jobs. Tasks of which a program is
     `verified` get their first rounds after the others. No round is opened
     from `deadline` on, a time of the scheduler, nor once the tasks take `until_s` together, nor
-    `pause_s` after it began.
+    `pause_s` after it began. `kept_s` of the budget's seconds are not the search's.
     """
 
     def __init__(
@@ -163,11 +163,13 @@ class TuningPlan:
         deadline: float | None = None,
         until_s: float | None = None,
         pause_s: float | None = None,
+        kept_s: float = 0.0,
         verified: Collection[str] = (),
     ) -> None:
         self._budget = budget
         self._deadline = deadline
         self._until_s = until_s
+        self._kept_s = kept_s
         self._pause_at = None if pause_s is None else now + pause_s
         #: Whether it stopped for something else, and is to go on.
         self.pauses = False
@@ -234,7 +236,7 @@ class TuningPlan:
         # Trials in flight count as spent: no round is opened for a budget that they use up.
         spent = self._budget.spent(
             trials=self.trials + self._expected,
-            seconds=self.elapsed_s(now),
+            seconds=self.elapsed_s(now) + self._kept_s,
             device_s=self.device_s,
         )
         lanes = [lane for lane in self.progress.values() if not lane.exhausted]
@@ -252,7 +254,7 @@ class TuningPlan:
             left = self._budget.trials - self.trials - self._expected
             limits.append(max(0, left) / self._search.batch)
         if self._budget.seconds is not None:
-            left_s = self._budget.seconds - self.elapsed_s(self._now)
+            left_s = self._budget.seconds - self._kept_s - self.elapsed_s(self._now)
             limits.append(max(0.0, left_s) / self._round_s())
         if self._budget.device_seconds is not None and self.device_s:
             left_s = self._budget.device_seconds - self.device_s

@@ -25,7 +25,6 @@ from tunefleet.service.values import JobColumn, JobView, ServiceState
 router = page_router()
 
 _Id = Annotated[str, Path(pattern=r"^[0-9a-f]{6,32}$")]
-_ONE_ID = r"^[0-9a-f]{6,32}$"
 #: Jobs of a page, lines of a log that are shown, jobs side by side.
 _JOBS, _LOG_LINES, _SIDE_BY_SIDE = 50, 200, 4
 #: The names of events in a stream.

@@ -63,11 +63,12 @@ def artifact_of(place: Workplace, delivery: Delivery, result: RunResult) -> Arti
     )
 
 
-def tell(place: Workplace, delivery: Delivery, timeline: str = "") -> Artifact:
+def tell(place: Workplace, delivery: Delivery, timeline: str = "") -> RunResult:
     """Write the result as it is now, its report, and the page of its timeline where there is one,
-    to the published artifact; its modules stay."""
+    to the published artifact; its modules stay. Returns that result."""
     published = read_artifact(place.home.artifacts / delivery.run_id)
     if timeline:
         published = add_timeline(published, timeline)
     result = build_result(place, delivery)
-    return update_result(replace(published, result=result.to_dict()), render_html(result))
+    update_result(replace(published, result=result.to_dict()), render_html(result))
+    return result
