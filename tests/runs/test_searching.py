@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from tests.store import values as v
-from tunefleet.core.job import JobTerms
+from tunefleet.core.budget import Budget
+from tunefleet.core.events import Event, Note
+from tunefleet.core.job import JobSpec, JobTerms
 from tunefleet.core.phases import PHASES, Forecast
 from tunefleet.core.settings import SearchSettings, TuneSettings
 from tunefleet.core.step import DELIVERY, WINNERS
@@ -18,6 +20,23 @@ from tunefleet.fleet.clock import now
 from tunefleet.runs.searching import JobSearch
 from tunefleet.scheduler.job_plan import SearchTasks, plan_of
 from tunefleet.store import MemoryStore
+
+
+def submitted(spec: JobSpec, forecast: Forecast, events: list[Event]) -> Any:
+    """The search of a job with one task, in a run without committed steps."""
+    store = MemoryStore()
+    spec = replace(spec, settings=TuneSettings(search=SearchSettings(pretrained="")))
+    job = store.jobs.open(spec, job_id="job", now=1.0)
+    store.work.put_tasks("job", [v.make_task()])
+    fleet: Any = SimpleNamespace(store=store, place=SimpleNamespace(models=None))
+    run: Any = SimpleNamespace(
+        job=job,
+        checked=SimpleNamespace(peak_gflops=None),
+        plan=plan_of(job.spec),
+        committed=dict,
+    )
+    search = JobSearch(fleet, run, tuple, events.append, lambda job, budget: None)
+    return search.begin(SearchTasks(), forecast, lambda ending: ())
 
 
 @pytest.mark.parametrize(
@@ -29,17 +48,8 @@ from tunefleet.store import MemoryStore
     ],
 )
 def test_it_ends_early_enough_for_its_delivery(expected_s: float, forecast: Forecast) -> None:
-    store = MemoryStore()
-    settings = TuneSettings(search=SearchSettings(pretrained=""))
-    spec = replace(v.make_spec(), terms=JobTerms(deadline=time.time() + 100.0), settings=settings)
-    job = store.jobs.open(spec, job_id="job", now=1.0)
-    store.work.put_tasks("job", [v.make_task()])
-    fleet: Any = SimpleNamespace(store=store, place=SimpleNamespace(models=None))
-    run: Any = SimpleNamespace(
-        job=job, checked=SimpleNamespace(peak_gflops=None), plan=plan_of(job.spec)
-    )
-    search = JobSearch(fleet, run, tuple, lambda event: None, lambda job, budget: None)
-    live = search.begin(SearchTasks(), forecast, lambda ending: ())
+    spec = replace(v.make_spec(), terms=JobTerms(deadline=time.time() + 100.0))
+    live = submitted(spec, forecast, [])
     plan: Any = live.request.plan
     assert (plan.ended(now() + expected_s - 2), plan.ended(now() + expected_s + 2)) == (
         "",
@@ -47,3 +57,22 @@ def test_it_ends_early_enough_for_its_delivery(expected_s: float, forecast: Fore
     )
     assert live.request.deadline == pytest.approx(now() + 100.0, abs=1.0)
     assert live.request.following == (*WINNERS, *DELIVERY)
+
+
+@pytest.mark.parametrize(
+    ("expected_s", "step_s", "notes"),
+    [
+        (240.0, 7.0, 0),  # five steps, 35 s, within 15 % of the budget
+        (216.0, 12.0, 1),
+        (192.0, 100.0, 1),  # four fifths of it, at least
+    ],
+)
+def test_it_leaves_time_to_the_steps_after_it(expected_s: float, step_s: float, notes: int) -> None:
+    events: list[Event] = []
+    spec = replace(v.make_spec(), budget=Budget(seconds=240.0))
+    live = submitted(spec, Forecast(dict.fromkeys(PHASES, step_s)), events)
+    begun, plan = now(), live.request.plan
+    assert plan.ended(begun + expected_s - 2) == ""
+    assert plan.ended(begun + expected_s + 2) == "the time of 4 minutes is over"
+    told = [event for event in events if isinstance(event, Note) and "leaves" in event.text]
+    assert len(told) == notes
