@@ -1,7 +1,9 @@
-"""Attention over a number of tokens that vectors do not divide: padded inside, cut nowhere.
+"""Attention over a number of tokens that vectors do not divide, for GPUs: padded inside, cut
+nowhere.
 
-Images of 14x14 patches and a class are 197 tokens, a prime. Tiles divide loops, so products with
-such an extent have hardly any, and rows that begin anywhere are read piecewise. Here keys and
+Images of 14x14 patches and a class are 197 tokens, a prime. Tiles of a GPU divide loops, so
+products with such an extent have hardly any (those of a CPU need not, `space/padded_rows.py`), and
+rows that begin anywhere are read piecewise. Here keys and
 values get columns and rows of zeros up to a multiple of a vector, the padded scores become minus
 infinity before softmax and weigh nothing after it: the output is the same and has its own shape.
 """
