@@ -13,9 +13,9 @@ from tunefleet.core.phases import (
     command_left_s,
     first_delivery_s,
     first_round_s,
-    kept_s,
     least_budget,
     phase_seconds,
+    search_budget,
     search_ends_by,
     tuning_left_s,
 )
@@ -186,21 +186,25 @@ def test_a_search_ends_early_enough_to_deliver_by_its_deadline(
 
 
 @pytest.mark.parametrize(
-    ("expected", "minutes", "around_s"),
+    ("left_s", "seconds", "around_s"),
     [
-        (0.0, 4.0, 36.0),  # 15 %
-        (24.0, 4.0, 60.0),
-        (48.0, 4.0, 400.0),  # a fifth, at most
-        (0.0, 10.0, 60.0),
-        (0.0, 3.9, 60.0),  # a short one is the search's
-        (0.0, None, 60.0),
+        (0.0, 240.0, 36.0),  # 15 %
+        (24.0, 240.0, 60.0),
+        (48.0, 240.0, 400.0),  # a fifth, at most
+        (0.0, 600.0, 60.0),
+        (0.0, 239.0, 60.0),  # a short one is the search's
     ],
 )
 def test_a_search_leaves_time_to_steps_that_take_too_long(
-    expected: float, minutes: float | None, around_s: float
+    left_s: float, seconds: float, around_s: float
 ) -> None:
-    budget = Budget(trials=1, seconds=None if minutes is None else minutes * 60)
-    assert kept_s(budget, around_s) == pytest.approx(expected)
+    budget = search_budget(Budget(trials=1, seconds=seconds), around_s)
+    assert budget.seconds == pytest.approx(seconds - left_s)
+    assert budget.trials == 1
+
+
+def test_a_budget_of_trials_is_the_search_s() -> None:
+    assert search_budget(Budget(trials=9), 60.0) == Budget(trials=9)
 
 
 def test_a_delivery_takes_longer_with_more_tasks_and_a_longer_import() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.store import values as v
 from tunefleet.core.budget import Budget
-from tunefleet.core.events import Event, Note
+from tunefleet.core.events import Event, Note, Prepared
 from tunefleet.core.job import JobSpec, JobTerms
 from tunefleet.core.phases import PHASES, Forecast
 from tunefleet.core.settings import SearchSettings, TuneSettings
@@ -73,6 +73,10 @@ def test_it_leaves_time_to_the_steps_after_it(expected_s: float, step_s: float, 
     live = submitted(spec, Forecast(dict.fromkeys(PHASES, step_s)), events)
     begun, plan = now(), live.request.plan
     assert plan.ended(begun + expected_s - 2) == ""
-    assert plan.ended(begun + expected_s + 2) == "the time of 4 minutes is over"
+    over = f"the time of {expected_s / 60:g} minutes is over"
+    assert plan.ended(begun + expected_s + 2) == over
+    # Whoever watches sees that the search ends then.
+    [prepared] = [event for event in events if isinstance(event, Prepared)]
+    assert prepared.budget == Budget(seconds=expected_s)
     told = [event for event in events if isinstance(event, Note) and "leaves" in event.text]
     assert len(told) == notes

@@ -177,14 +177,6 @@ def test_time_of_earlier_processes_counts() -> None:
     assert plan.ended(1010.0) == "the time of 1 minutes is over"
 
 
-def test_a_search_ends_with_the_time_left_that_is_kept() -> None:
-    tasks, budget = [weighted("a")], Budget(seconds=60)
-    plan = TuningPlan(tasks, budget, SEARCH, known={}, now=1000.0, kept_s=20.0)
-    assert plan.ended(1039.0) == ""
-    assert plan.ended(1040.0) == "the time of 1 minutes is over"
-    assert plan.rounds_left("a") == 0.0
-
-
 def test_a_search_may_pause_before_its_budget_ends() -> None:
     plan = plan_of(1, trials=40, now=100.0, pause_s=30.0)
     assert (plan.ended(129.0), plan.pauses) == ("", False)

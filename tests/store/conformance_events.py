@@ -47,6 +47,7 @@ KEPT: list[Event] = [
     PhaseStarted("import"),
     JobOpened("job", True, Budget(trials=3), 1.5, Forecast({"import": 2.0}, None, 0.5), True),
     Prepared(99.5),
+    Prepared(99.5, Budget(seconds=216.0)),
     JobHeld("cores 0-1 are used by job 3f2a of ann"),
     JobContinued(),
     LaneUpdated(v.make_task(), 4, 1, 1e-3, None, True),

@@ -110,6 +110,7 @@ class Progress:
                 self._clock = TuningClock(event.elapsed_s)
             case Prepared():
                 self.peak_gflops = event.peak_gflops
+                self.budget = event.budget or self.budget
             case JobHeld():
                 self.held = event
             case JobContinued():

@@ -57,7 +57,7 @@ class Budget:
         if self.trials is not None and trials >= self.trials:
             return f"all {self.trials} trials are done"
         if self.seconds is not None and seconds >= self.seconds:
-            return f"the time of {self.seconds / 60:g} minutes is over"
+            return f"the time of {round(self.seconds / 60, 2):g} minutes is over"
         if self.device_seconds is not None and device_s >= self.device_seconds:
             return f"the {self.device_seconds / 60:g} minutes of its device are over"
         return ""

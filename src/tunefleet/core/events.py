@@ -36,9 +36,11 @@ class JobOpened:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A network is imported and checked. `peak_gflops`: what its device reaches at best."""
+    """A network is imported and checked. `peak_gflops`: what its device reaches at best. `budget`:
+    what the search has of the job's, None for all of it."""
 
     peak_gflops: float | None
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)

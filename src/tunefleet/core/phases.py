@@ -169,13 +169,12 @@ def first_delivery_s(tasks: int, prepared_s: float) -> float:
     return _DELIVERY_S + _TASK_S * tasks + _OF_PREPARATION * prepared_s
 
 
-def kept_s(budget: Budget, around_s: float) -> float:
-    """The seconds of a budget that its search leaves to the rest of its run, which takes
-    `around_s`."""
+def search_budget(budget: Budget, around_s: float) -> Budget:
+    """What the search has of a budget whose run takes `around_s` besides."""
     if budget.seconds is None or budget.seconds < _SHORT_S:
-        return 0.0
-    beyond_s = around_s - _MOST_BEYOND * budget.seconds
-    return min(_MOST_GIVEN * budget.seconds, max(0.0, beyond_s))
+        return budget
+    beyond_s = max(0.0, around_s - _MOST_BEYOND * budget.seconds)
+    return replace(budget, seconds=budget.seconds - min(_MOST_GIVEN * budget.seconds, beyond_s))
 
 
 @dataclass(frozen=True, slots=True)

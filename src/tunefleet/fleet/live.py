@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tunefleet.core.budget import Budget
 from tunefleet.core.events import (
     Event,
     LaneUpdated,
@@ -224,13 +225,13 @@ def search_of(
     until_s: float | None = None,
     pause_s: float | None = None,
     ends_by: float | None = None,
-    kept_s: float = 0.0,
+    budget: Budget | None = None,
     following: tuple[WorkKind, ...] = (),
 ) -> Search:
     """The search of a job, with everything that earlier processes committed of it. It ends once its
     tasks take `until_s` together, after `pause_s`, at `ends_by`, a time since the epoch, or with
-    `kept_s` of its budget's seconds left; steps of the kinds `following` are to be done by the
-    job's deadline too."""
+    `budget`, without one the job's; steps of the kinds `following` are to be done by the job's
+    deadline too."""
     spec, tasks, at = job.spec, store.work.tasks(job.job_id), now()
     committed = store.work.stages(job.job_id)
     plan: TuningPlan
@@ -251,7 +252,7 @@ def search_of(
                 known[weighted.task.task_id] = records[0].measurement.latency_s
         plan = TuningPlan(
             tasks,
-            spec.budget,
+            budget or spec.budget,
             spec.settings.search,
             known=known,
             committed=committed,
@@ -261,7 +262,6 @@ def search_of(
             deadline=_at(ends_by),
             until_s=until_s,
             pause_s=pause_s,
-            kept_s=kept_s,
             verified={
                 task_id
                 for task_id in known

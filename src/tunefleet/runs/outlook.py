@@ -153,7 +153,7 @@ class Outlook:
 
     def _end_trials(self, plan: TuningPlan, elapsed_s: float) -> int | None:
         """How many trials there are by the end of the budget; None where nothing says so."""
-        budget, trials, device_s = self._job.spec.budget, plan.trials, plan.device_s
+        budget, trials, device_s = plan.budget, plan.trials, plan.device_s
         trial_s = self._trial_s(plan, elapsed_s)
         limits: list[float] = []
         if budget.trials is not None:

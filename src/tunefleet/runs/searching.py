@@ -12,8 +12,8 @@ from tunefleet.core.job import Job, JobKind
 from tunefleet.core.phases import (
     Forecast,
     first_delivery_s,
-    kept_s,
     least_budget,
+    search_budget,
     search_ends_by,
 )
 from tunefleet.core.step import SplitTasks, StepKind
@@ -71,11 +71,13 @@ class JobSearch:
         store = self._fleet.store
         job = store.jobs.get(self._run.job.job_id)  # with the time that its last search took
         tasks = store.work.tasks(job.job_id)
-        if job.spec.kind is JobKind.TUNE:
-            self._observer(Prepared(self._run.checked.peak_gflops))
         if not tasks:
             tasks = list(self._own(self._found_tasks()))
             store.work.put_tasks(job.job_id, tasks)
+        delivery_s = forecast.around_search_s(prepared=True)
+        budget = self._own_budget(job, len(tasks), delivery_s)
+        if job.spec.kind is JobKind.TUNE:
+            self._observer(Prepared(self._run.checked.peak_gflops, budget))
         if job.spec.kind is JobKind.TUNE and self._plan is None:
             self._check_budget(job, tasks, forecast)
             models = self._fleet.place.models
@@ -84,9 +86,7 @@ class JobSearch:
         elif job.spec.kind is JobKind.COLLECT:
             per_task = job.spec.budget.trials or 0
             self._opened(job, Budget(trials=max(1, per_task * len(tasks))))
-        delivery_s = forecast.around_search_s(prepared=True)
         ends_by = search_ends_by(job.spec.terms.deadline, delivery_s, time.time())
-        for_others_s = self._for_others_s(job, len(tasks), delivery_s)
         if job.spec.kind is JobKind.TUNE:
             self._outlook = Outlook(store, job, asked.until_s, self._observer, ends_by)
         observer = self._outlook or self._observer
@@ -98,7 +98,7 @@ class JobSearch:
             asked.until_s,
             asked.seconds,
             ends_by,
-            for_others_s,
+            budget,
             self._run.plan.after,
         )
         self._plan = search.plan
@@ -127,17 +127,19 @@ class JobSearch:
             return self._run.imported.tasks
         return self._run.step_result(StepKind.SPLIT, SplitTasks, self._run.run_id).tasks
 
-    def _for_others_s(self, job: Job, tasks: int, delivery_s: float | None) -> float:
-        """The seconds of the job's budget that its other steps need; a note says so."""
+    def _own_budget(self, job: Job, tasks: int, delivery_s: float | None) -> Budget:
+        """What a search has of its job's budget; a note says what it leaves to the other steps."""
         done = self._run.committed().values()
         prepared_s = sum(run.seconds for run in done if run.started_at >= job.created_at)
         if delivery_s is None:
             delivery_s = first_delivery_s(tasks, prepared_s)
-        seconds = kept_s(job.spec.budget, prepared_s + delivery_s)
-        if seconds and self._plan is None:
-            text = f"the search leaves {seconds:.0f} s of its time to the other steps"
-            self._observer(Note(f"{text}, which take about {prepared_s + delivery_s:.0f} s"))
-        return seconds
+        around_s = prepared_s + delivery_s
+        budget = search_budget(job.spec.budget, around_s)
+        left_s = (job.spec.budget.seconds or 0.0) - (budget.seconds or 0.0)
+        if left_s and self._plan is None:
+            text = f"the search leaves {left_s:.0f} s of its time to the other steps"
+            self._observer(Note(f"{text}, which take about {around_s:.0f} s"))
+        return budget
 
     def _check_budget(self, job: Job, tasks: Sequence[WeightedTask], forecast: Forecast) -> None:
         """Say before a search what it needs, and warn of a budget that is below that."""

@@ -146,7 +146,7 @@ class TuningPlan:
     comes before any round, to learn from the records of earlier jobs. Tasks of which a program is
     `verified` get their first rounds after the others. No round is opened
     from `deadline` on, a time of the scheduler, nor once the tasks take `until_s` together, nor
-    `pause_s` after it began. `kept_s` of the budget's seconds are not the search's.
+    `pause_s` after it began.
     """
 
     def __init__(
@@ -163,13 +163,11 @@ class TuningPlan:
         deadline: float | None = None,
         until_s: float | None = None,
         pause_s: float | None = None,
-        kept_s: float = 0.0,
         verified: Collection[str] = (),
     ) -> None:
-        self._budget = budget
+        self.budget = budget
         self._deadline = deadline
         self._until_s = until_s
-        self._kept_s = kept_s
         self._pause_at = None if pause_s is None else now + pause_s
         #: Whether it stopped for something else, and is to go on.
         self.pauses = False
@@ -234,32 +232,32 @@ class TuningPlan:
         if self._deadline is not None and now >= self._deadline:
             return "its deadline is reached"
         # Trials in flight count as spent: no round is opened for a budget that they use up.
-        spent = self._budget.spent(
+        spent = self.budget.spent(
             trials=self.trials + self._expected,
-            seconds=self.elapsed_s(now) + self._kept_s,
+            seconds=self.elapsed_s(now),
             device_s=self.device_s,
         )
         lanes = [lane for lane in self.progress.values() if not lane.exhausted]
         if not spent and self.reached:
             return f"an estimated latency of {(self._until_s or 0.0) * 1e3:.3g} ms is reached"
         if not spent and lanes and all(map(self._has_its_trials, lanes)):
-            return f"each task has its {self._budget.trials_per_task} trials"
+            return f"each task has its {self.budget.trials_per_task} trials"
         self.pauses = not spent and self._pause_at is not None and now >= self._pause_at
         return "the source framework is measured again" if self.pauses else spent
 
     def rounds_left(self, task_id: str) -> float:
         lanes = [lane for lane in self.progress.values() if not lane.exhausted]
         limits = []
-        if self._budget.trials is not None:
-            left = self._budget.trials - self.trials - self._expected
+        if self.budget.trials is not None:
+            left = self.budget.trials - self.trials - self._expected
             limits.append(max(0, left) / self._search.batch)
-        if self._budget.seconds is not None:
-            left_s = self._budget.seconds - self._kept_s - self.elapsed_s(self._now)
+        if self.budget.seconds is not None:
+            left_s = self.budget.seconds - self.elapsed_s(self._now)
             limits.append(max(0.0, left_s) / self._round_s())
-        if self._budget.device_seconds is not None and self.device_s:
-            left_s = self._budget.device_seconds - self.device_s
+        if self.budget.device_seconds is not None and self.device_s:
+            left_s = self.budget.device_seconds - self.device_s
             limits.append(max(0.0, left_s) * self._rounds() / self.device_s)
-        if self._budget.trials_per_task is not None:
+        if self.budget.trials_per_task is not None:
             trials = sum(self._left(lane) or 0 for lane in lanes)
             limits.append(trials / self._search.batch)
         return min(limits, default=0.0) / max(1, len(lanes))
@@ -315,7 +313,7 @@ class TuningPlan:
 
     def _left(self, lane: LaneProgress) -> int | None:
         """How many trials a lane may still plan, None where that is not limited."""
-        per_task = self._budget.trials_per_task
+        per_task = self.budget.trials_per_task
         return None if per_task is None else max(0, per_task - lane.trials - lane.expected)
 
     def _has_its_trials(self, lane: LaneProgress) -> bool:
@@ -333,8 +331,8 @@ class TuningPlan:
 
     def _batch(self, chosen: LaneState, states: list[LaneState]) -> int:
         left = None
-        if self._budget.trials is not None:
-            left = self._budget.trials - self.trials - self._expected
+        if self.budget.trials is not None:
+            left = self.budget.trials - self.trials - self._expected
         size = self._search.batch
         if not chosen.history:
             size = first_batch(chosen, states, self._search, left, self._busy)

@@ -10,6 +10,7 @@ from tunefleet.compiler.graph import ordering, scans, statistics, winograd
 from tunefleet.compiler.graph.folding import ints
 from tunefleet.compiler.graph.loops import for_target, sum_type, with_roots
 from tunefleet.compiler.graph.scattering import scatter_elements
+from tunefleet.compiler.graph.softmax import softmax
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.bfloat16 import BFLOAT16, rounded, widened
 from tunefleet.compiler.toolchain.programs import FUSABLE
@@ -43,6 +44,7 @@ def legalize(*, fewer_products: bool = False) -> Any:
         "relax.nn.group_norm": statistics.group_norm,
         "relax.nn.instance_norm": statistics.instance_norm,
         "relax.nn.layer_norm": statistics.layer_norm,
+        "relax.nn.softmax": softmax,
         "relax.not_equal": partial(_compared, "not_equal"),
         "relax.scatter_elements": scatter_elements,
         "relax.sort": ordering.sort,

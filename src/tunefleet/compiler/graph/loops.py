@@ -35,6 +35,7 @@ __all__ = [
     "call_loops",
     "call_program",
     "for_target",
+    "is_gpu",
     "name_of",
     "parallel",
     "unnamed",
@@ -195,13 +196,14 @@ def _named(program: Any, function: Any) -> Any:
     return program.with_attr(_NAME, f"{tvm_ffi.structural_hash(function) & (2**64 - 1):016x}")
 
 
-def _is_gpu(target: Any) -> bool:
+def is_gpu(target: Any) -> bool:
+    """Whether programs are for a GPU; without a target they are not."""
     return target is not None and "gpu" in target.keys
 
 
 def _plain(function: Any, target: Any) -> Any:
     """A program without instructions of one processor."""
-    if not _is_gpu(target):
+    if not is_gpu(target):
         return function.without_attr(_KERNELS).without_attr(_INSTRUCTED)
     most = int(target.attrs["max_threads_per_block"])
     kernels = zip(THREADS, function.attrs[_KERNELS], strict=True)
@@ -210,7 +212,7 @@ def _plain(function: Any, target: Any) -> Any:
 
 def _by_instruction(function: Any, target: Any) -> Mapping[str, Any] | None:
     """The first of its forms by an instruction that a target has."""
-    if target is None or _is_gpu(target):
+    if target is None or is_gpu(target):
         return None
     has = tvm.target.codegen.target_has_features
     for form in function.attrs.get(_INSTRUCTED, ()):

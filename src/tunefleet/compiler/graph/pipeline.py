@@ -16,7 +16,6 @@ from tunefleet.compiler.graph.narrow_products import with_narrow_products
 from tunefleet.compiler.graph.one_dimension import with_images
 from tunefleet.compiler.graph.quantized import integer_programs, prefers_unsigned, with_programs
 from tunefleet.compiler.graph.simplify import simplify
-from tunefleet.compiler.graph.softmax import with_softmax
 from tunefleet.compiler.toolchain import load_tvm
 from tunefleet.compiler.toolchain.passes import reported_passes
 from tunefleet.core.precision import FLOAT32, FLOATS
@@ -47,7 +46,7 @@ def prepare(mod: Any, target: Any, precision: str = FLOAT32) -> Any:
         mod = simplify(mod)
         mod = with_programs(mod if _is_cpu(target) else pad_attention(mod), tiles=tiles)
         if _is_cpu(target):
-            mod = with_softmax(with_extremes(mod))
+            mod = with_extremes(mod)
         if precision in FLOATS:
             mod = with_narrow_products(mod, precision, gpu=not _is_cpu(target), tiles=tiles)
         prepared = _fused(mod, legalize())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tunefleet.compiler.graph.folding import ints
-from tunefleet.compiler.graph.loops import T, allocated, call_program, parallel
+from tunefleet.compiler.graph.loops import T, allocated, call_program, is_gpu, parallel
 from tunefleet.compiler.toolchain import load_tvm
 
 tvm = load_tvm()
@@ -26,27 +26,17 @@ _SHORTEST = 8
 _PART = 2**13
 
 
-def with_softmax(mod: Any) -> Any:
-    """`mod` (Relax, one function `main`, for a CPU) with a program for each softmax of float32
-    along the last axis."""
-    writer = _Rows(mod)
-    function = writer.visit_expr(mod["main"])
-    written = writer.builder_.get()
-    written.update_func(written.get_global_var("main"), function)
-    return written
-
-
-@relax.expr_functor.mutator
-class _Rows(relax.PyExprMutator):  # type: ignore[misc, name-defined]
-    def visit_call_(self, call: Any) -> Any:
-        call = super().visit_call_(call)
-        if call.op != _SOFTMAX or str(call.args[0].ty.dtype) != "float32":
-            return call
-        shape = ints(call.args[0].ty.shape.values)
-        if int(call.attrs.axis) not in (-1, len(shape) - 1) or shape[-1] < _SHORTEST:
-            return call
-        result = relax.TensorType(shape, "float32")
-        return call_program(self.builder_, "softmax", call.args, [result], _write)
+def softmax(builder: Any, call: Any) -> Any:
+    """The definition of relax.nn.softmax: on a CPU the program for float32 along the last axis."""
+    (x,), shape = call.args, ints(call.ty.shape.values)
+    inside = int(call.attrs.axis) in (-1, len(shape) - 1) and shape[-1] >= _SHORTEST
+    if (
+        not inside
+        or str(x.ty.dtype) != "float32"
+        or is_gpu(tvm.target.Target.current(allow_none=True))
+    ):
+        return _SOFTMAX.get_attr("FLegalize")(builder, call)
+    return call_program(builder, "softmax", [x], [relax.TensorType(shape, "float32")], _write)
 
 
 def _write(inputs: list[Any], outputs: list[Any]) -> None:
