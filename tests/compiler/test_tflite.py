@@ -174,6 +174,21 @@ def test_a_quantised_network_is_refused(tmp_path):
 _BOOL = 6
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_product_of_a_batch_of_rows_has_the_shape_that_the_file_gives_it(tmp_path, kept):
+    g = _Graph()
+    x = g.tensor([1, 3, 8])
+    weight = g.tensor([5, 8], value=np.random.default_rng(0).normal(size=(5, 8)).astype("float32"))
+    result = g.tensor([1, 3, 5] if kept else [3, 5])
+    g.operator(
+        "FULLY_CONNECTED", [x, weight, -1], result, "FullyConnectedOptions", keepNumDims=kept
+    )
+    network = load_network(g.save(tmp_path / "rows.tflite", [x], [result]))
+    (expected,) = network.reference(network.example_inputs, 1)
+    assert expected.shape == ((1, 3, 5) if kept else (3, 5))
+    np.testing.assert_allclose(_run(network), expected, rtol=1e-5, atol=1e-6)
+
+
 def _cascade(path, least=0.0, random=False, columns=4):
     """More is computed, or drawn, where the largest number is at least `least`."""
     g = _Graph()

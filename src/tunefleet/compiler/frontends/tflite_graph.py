@@ -290,6 +290,13 @@ class _Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc]  # TV
             self.get_tensor_expr(data), int(self.get_tensor_value(axis).item())
         )
 
+    def convert_fully_connected(self, op: Any) -> Any:
+        """In the shape that the file gives the result (ViT and XCiT by LiteRT: rows of a batch of
+        one): TVM's always has the dimensions of the input."""
+        (result,) = self.get_output_tensors(op)
+        shape = [int(extent) for extent in result.tensor.ShapeAsNumpy()]
+        return relax.op.reshape(super().convert_fully_connected(op), shape)
+
     def convert_prelu(self, op: Any) -> Any:
         """Element by element: TVM's flattens the tensor, and a slope for each element."""
         data, slope = (self.get_tensor_expr(tensor) for tensor in self.get_input_tensors(op))
