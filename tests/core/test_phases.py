@@ -190,7 +190,7 @@ def test_a_search_ends_early_enough_to_deliver_by_its_deadline(
     [
         (0.0, 240.0, 36.0),  # 15 %
         (24.0, 240.0, 60.0),
-        (48.0, 240.0, 400.0),  # a fifth, at most
+        (80.0, 240.0, 400.0),  # a third, at most
         (0.0, 600.0, 60.0),
         (0.0, 239.0, 60.0),  # a short one is the search's
     ],

@@ -99,5 +99,7 @@ class TestReach:
         np.testing.assert_array_equal(arrays["words"], Reach.of_arrays(arrays).words)
         with pytest.raises(ValueError, match="words"):
             Reach.of_arrays(arrays | {"words": np.zeros(3)})
+        with pytest.raises(ValueError, match="sorted"):
+            Reach.of_arrays(arrays | {"words": arrays["words"][::-1]})
         with pytest.raises(ValueError, match="pairs"):
             Reach.of_arrays(arrays | {"worth": np.array([0.1, 0.7])})

@@ -83,6 +83,19 @@ class TestModel:
         found = model.predict_distinct([table[:7], table[7:]], local)
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
+    @pytest.mark.parametrize("devices", [(1, 2), (7, 8), (1, 7)])  # 7 and 8 are unseen
+    def test_lists_are_scored_as_each_alone(self, devices: tuple[int, int]) -> None:
+        model = UnifiedModel.load(of_two())
+        tables = [np.concatenate(programs_of(device, 20, seed=3)) for device in devices]
+        local = [np.arange(len(table)).reshape(20, -1) for table in tables]
+        local[1] = local[1][:7]
+        lists = [([table], own) for table, own in zip(tables, local, strict=True)]
+        lists.insert(1, (tables, np.zeros((0, 3), np.int64)))
+        found = model.predict_lists(lists)
+        assert [len(own) for own in found] == [20, 0, 7]
+        for own, each in zip(found, lists, strict=True):
+            np.testing.assert_allclose(own, model.predict_distinct(*each), rtol=1e-6)
+
     def test_programs_of_another_schema_are_refused_by_a_model_that_tells_devices_apart(
         self,
     ) -> None:

@@ -41,7 +41,7 @@ def test_a_pretrained_model_scores_alone(given: Any) -> None:
     guide = Guide.load(given, "xgb", b"")
     assert guide is not None
     expected = given.load().predict(ROWS)
-    np.testing.assert_allclose(expected, guide.predict(PROGRAMS), rtol=1e-4)
+    np.testing.assert_allclose(expected, guide.predict([PROGRAMS])[0], rtol=1e-4)
 
 
 def test_what_is_learnt_is_added_to_what_was_known(given: Any) -> None:
@@ -52,8 +52,8 @@ def test_what_is_learnt_is_added_to_what_was_known(given: Any) -> None:
     assert guide is not None
     known = given.load().predict(ROWS)
     residual = XGBModel.load(learnt).predict(flatten(ROWS))
-    np.testing.assert_allclose(known + residual, guide.predict(PROGRAMS), rtol=1e-4)
-    before, after = (np.mean((s - LABELS) ** 2) for s in (known, guide.predict(PROGRAMS)))
+    np.testing.assert_allclose(known + residual, guide.predict([PROGRAMS])[0], rtol=1e-4)
+    before, after = (np.mean((s - LABELS) ** 2) for s in (known, guide.predict([PROGRAMS])[0]))
     assert after < before / 4
 
 
@@ -82,4 +82,4 @@ def test_a_job_learns_without_a_pretrained_model() -> None:
 
     guide = Guide.load(None, "xgb", Guide.learn(None, "xgb", ROWS, LABELS, TASKS, ()))
     assert guide is not None
-    assert np.corrcoef(guide.predict(PROGRAMS), LABELS)[0, 1] > 0.9
+    assert np.corrcoef(guide.predict([PROGRAMS])[0], LABELS)[0, 1] > 0.9

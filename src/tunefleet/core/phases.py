@@ -40,7 +40,7 @@ PHASE_OF = {
 _OF_SOME_JOBS = (StepKind.SPLIT, StepKind.BASELINE)
 #: A run takes at most this part longer than its budget, where its search can make up for it with
 #: at most that part of its own time. A budget below `_SHORT_S` is the search's alone.
-_MOST_BEYOND, _MOST_GIVEN, _SHORT_S = 0.15, 0.2, 240.0
+_MOST_BEYOND, _MOST_GIVEN, _SHORT_S = 0.15, 1 / 3, 240.0
 #: What a first delivery takes: in any case, for each task, and of the time of import and check. Of
 #: networks with 20 to 103 tasks on an Intel Xeon with 2 cores, with the command's own start and end
 #: and a closing comparison that was disturbed once.

@@ -27,6 +27,9 @@ from numpy.typing import NDArray
 
 ProgramRows = NDArray[np.float32]
 Scores = NDArray[np.float64]
+#: Programs of equal length: tables of rows, and the indices (programs, length) of each program's
+#: rows in their concatenation.
+Distinct = tuple[Sequence[ProgramRows], NDArray[np.int64]]
 
 
 class InputForm(StrEnum):
@@ -128,11 +131,13 @@ class CostModel(Protocol):
         """One score per program."""
 
     def predict_distinct(self, distinct: Sequence[ProgramRows], local: NDArray[np.int64]) -> Scores:
-        """`predict` for programs of equal length; `local` (programs, length) are row indices.
-
-        They index the concatenated tables `distinct`, which must not be modified.
-        """
+        """`predict` for programs of a `Distinct`, whose tables must not be modified."""
         return self.predict(list(np.concatenate(distinct)[local]))
+
+    def predict_lists(self, lists: Sequence[Distinct]) -> list[Scores]:
+        """`predict_distinct` of each; no list's scores depend on the others. For models whose calls
+        cost more than their programs."""
+        return [self.predict_distinct(*each) for each in lists]
 
     def save(self) -> bytes:
         """The fitted model."""

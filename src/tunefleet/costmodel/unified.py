@@ -23,14 +23,22 @@ rest.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tunefleet.costmodel._attention_training import Training
-from tunefleet.costmodel._base import CostModel, InputForm, LabelledPrograms, ProgramRows, Scores
+from tunefleet.costmodel._base import (
+    CostModel,
+    Distinct,
+    InputForm,
+    LabelledPrograms,
+    ProgramRows,
+    Scores,
+)
 from tunefleet.costmodel._chapter import Chapter, best_share, usual_share
 from tunefleet.costmodel._domains import Domains
 from tunefleet.costmodel._forest import Forest, parts_of
@@ -202,25 +210,38 @@ class UnifiedModel(CostModel):
         """Expected labels. On unseen devices they depend on the other programs of the same task in
         `programs`, which determine how much is known about them."""
 
-        def of_network(network: AttentionModel, numbers: Codes) -> Scores:
+        def of_network(network: AttentionModel, _: int, numbers: Codes) -> Scores:
             return network.predict([programs[i] for i in numbers])
 
-        return self._scored(programs, of_network)
+        (scores,) = self._scored([programs], of_network)
+        return scores
 
     def predict_distinct(self, distinct: Sequence[ProgramRows], local: Codes) -> Scores:
-        def of_network(network: AttentionModel, numbers: Codes) -> Scores:
+        (scores,) = self.predict_lists([(distinct, local)])
+        return scores
+
+    def predict_lists(self, lists: Sequence[Distinct]) -> list[Scores]:
+        def of_network(network: AttentionModel, which: int, numbers: Codes) -> Scores:
+            distinct, local = lists[which]
             return network.predict_distinct(distinct, local[numbers])
 
-        return self._scored(list(np.concatenate(distinct)[local]), of_network)
+        each = [list(np.concatenate(distinct)[local]) for distinct, local in lists]
+        return self._scored(each, of_network)
 
     def _scored(
-        self, programs: Sequence[ProgramRows], of_network: Callable[[AttentionModel, Codes], Scores]
-    ) -> Scores:
-        """`of_network` returns a network's scores of some of the programs."""
+        self,
+        lists: Sequence[Sequence[ProgramRows]],
+        of_network: Callable[[AttentionModel, int, Codes], Scores],
+    ) -> list[Scores]:
+        """`of_network` returns a network's scores of some of the programs of a list. Trees take the
+        programs of all lists at once: a call takes as long as a hundred of them."""
         if not self._chapters:
             raise ValueError("predict before fit")
-        if len(programs) == 0:
-            return np.zeros(0)
+        ends = np.cumsum([len(each) for each in lists])
+        programs = list(chain.from_iterable(lists))
+        if not programs:
+            return [np.zeros(0) for _ in lists]
+        places = np.split(np.arange(len(programs)), ends[:-1])
         self._net.check_columns(programs)
         away = np.array([c.domains.distance(programs) for c in self._chapters])
         say = np.exp(-_NEARNESS * (away - away.min(axis=0)))
@@ -244,13 +265,25 @@ class UnifiedModel(CostModel):
                 for chapter, of_chapter in zip(self._chapters, say_of_networks, strict=True)
                 if chapter.network is network
             )
-            numbers = np.flatnonzero(share)
+            shared = np.broadcast_to(share != 0, len(programs))
+            for which, place in enumerate(places):
+                numbers = place[shared[place]]
+                if len(numbers):
+                    said = of_network(network, which, numbers - place[0])
+                    scores[numbers] += share[numbers] * (said - of_trees[numbers])
+        for chapter, own in self._doubted(say, [place[unseen[place]] for place in places]).items():
+            self._doubt(chapter, scores, programs, tables[chapter], own, of_trees)
+        return np.split(scores, ends[:-1])
+
+    def _doubted(self, say: NDArray[np.float64], lists: Sequence[Codes]) -> dict[int, list[Codes]]:
+        """The programs on unseen devices by the number of the chapter that knows most of their
+        list."""
+        found: dict[int, list[Codes]] = {}
+        for numbers in lists:
             if len(numbers):
-                said = of_network(network, numbers)
-                scores[numbers] += share[numbers] * (said - of_trees[numbers])
-        if unseen.any():
-            self._doubt(scores, programs, tables, np.flatnonzero(unseen), say, of_trees)
-        return scores
+                most = int(say[:, numbers].sum(axis=1).argmax())
+                found.setdefault(most, []).append(numbers)
+        return found
 
     def _networks(self) -> list[AttentionModel]:
         """The kept networks of chapters, then the current one."""
@@ -260,29 +293,31 @@ class UnifiedModel(CostModel):
 
     def _doubt(
         self,
+        number: int,
         scores: Scores,
         programs: Sequence[ProgramRows],
-        tables: Mapping[int, NDArray[np.float32]],
-        numbers: Codes,
-        say: NDArray[np.float64],
+        table: NDArray[np.float32],
+        lists: Sequence[Codes],
         of_trees: Scores,
     ) -> None:
         """Scores on an unseen device, adjusted by the committee and by typicality."""
-        most = int(say[:, numbers].sum(axis=1).argmax())
-        chapter = self._chapters[most]
-        programs = [programs[i] for i in numbers]
-        by_member = chapter.forest.by_member(tables[most][numbers])
+        chapter = self._chapters[number]
+        together = np.concatenate(lists)
+        by_member = chapter.forest.by_member(table[together])
         if not len(by_member):
             return
-        scores[numbers] += (by_member.mean(axis=0) - of_trees[numbers]) / 2
-        for device in chapter.domains.devices(programs):
-            of_device = [programs[i] for i in device]
-            lists = [device[own] for own in chapter.domains.lists(of_device)]
-            agreed = _agreed(by_member, lists)
-            for own in lists:
-                rows = numbers[own]
-                of_task = [programs[i] for i in own]
-                scores[rows] = chapter.reach.mixed(scores[rows], of_task, agreed)
+        scores[together] += (by_member.mean(axis=0) - of_trees[together]) / 2
+        ends = np.cumsum([len(each) for each in lists])
+        for numbers, members in zip(lists, np.split(by_member, ends[:-1], axis=1), strict=True):
+            own = [programs[i] for i in numbers]
+            for device in chapter.domains.devices(own):
+                of_device = [own[i] for i in device]
+                tasks = [device[each] for each in chapter.domains.lists(of_device)]
+                agreed = _agreed(members, tasks)
+                for task in tasks:
+                    rows = numbers[task]
+                    of_task = [own[i] for i in task]
+                    scores[rows] = chapter.reach.mixed(scores[rows], of_task, agreed)
 
     def save(self) -> bytes:
         if not self._chapters:

@@ -53,11 +53,13 @@ class Guide:
         own = MODELS[kind].load(learnt) if learnt else None
         return cls(base, own) if base or own else None
 
-    def predict(self, programs: Encoded) -> NDArray[np.float64]:
-        total = np.zeros(len(programs))
+    def predict(self, lists: Sequence[Encoded]) -> list[NDArray[np.float64]]:
+        """The scores of each list: programs of one sketch, of one task."""
+        total = [np.zeros(len(programs)) for programs in lists]
         for model in (self.pretrained, self.learnt):
             if model is not None:
-                total += _scores(model, programs)
+                for own, scores in zip(total, _scores(model, lists), strict=True):
+                    own += scores
         return total
 
     @classmethod
@@ -83,10 +85,12 @@ class Guide:
         return model.fit(inputs, labels, tasks).save()
 
 
-def _scores(model: CostModel, programs: Encoded) -> NDArray[np.float64]:
+def _scores(model: CostModel, lists: Sequence[Encoded]) -> list[NDArray[np.float64]]:
     if model.input_form is InputForm.ROWS:
-        return model.predict_distinct(*programs.distinct)
-    return model.predict(_as_taken(model, list(programs.rows())))
+        return model.predict_lists([programs.distinct for programs in lists])
+    rows = [row for programs in lists for row in programs.rows()]
+    ends = np.cumsum([len(programs) for programs in lists])
+    return np.split(model.predict(_as_taken(model, rows)), ends[:-1])
 
 
 def _as_taken(model: CostModel, programs: Sequence[Array]) -> Sequence[Array]:

@@ -7,7 +7,7 @@ space are the only inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -21,6 +21,7 @@ from tunefleet.core.stage import SelectResult
 from tunefleet.core.target import Target
 from tunefleet.core.trial import Candidate
 from tunefleet.features import context, pack
+from tunefleet.features.tilings import Encoded
 from tunefleet.search.evolve import Effort, Ranked, evolve
 from tunefleet.search.guide import Guide
 from tunefleet.search.population import Population
@@ -152,18 +153,24 @@ class _Selection:
         return np.concatenate(found)
 
     def _score(self, population: Population) -> NDArray[np.float64]:
-        assert self._guide is not None
-        scores = np.zeros(len(population))
-        for members, programs in self._space.encoded(population, self._numbers):
-            scores[members] = self._guide.predict(programs)
+        return self._scored(list(self._space.encoded(population, self._numbers)), len(population))
+
+    def _scored(
+        self, lists: Sequence[tuple[NDArray[np.intp], Encoded]], count: int
+    ) -> NDArray[np.float64]:
+        """The scores of `count` programs, given as their numbers and features by sketch."""
+        scores = np.zeros(count)
+        if self._guide is not None and lists:
+            found = self._guide.predict([encoded for _, encoded in lists])
+            for (members, _), own in zip(lists, found, strict=True):
+                scores[members] = own
         return scores
 
     def _candidates(self, programs: Population) -> Iterator[Candidate]:
-        scores = np.zeros(len(programs))
+        lists = list(self._space.encoded(programs, self._numbers))
+        scores = self._scored(lists, len(programs))
         features = [b""] * len(programs)
-        for members, encoded in self._space.encoded(programs, self._numbers):
-            if self._guide is not None:
-                scores[members] = self._guide.predict(encoded)
+        for members, encoded in lists:
             for member, rows in zip(members, encoded.rows(), strict=True):
                 features[member] = pack(rows)
         traces = self._space.decisions.traces(programs)
