@@ -42,9 +42,9 @@ _OF_SOME_JOBS = (StepKind.SPLIT, StepKind.BASELINE)
 #: at most that part of its own time. A budget below `_SHORT_S` is the search's alone.
 _MOST_BEYOND, _MOST_GIVEN, _SHORT_S = 0.15, 1 / 3, 240.0
 #: What a first delivery takes: in any case, for each task, and of the time of import and check. Of
-#: networks with 20 to 103 tasks on an Intel Xeon with 2 cores, with the command's own start and end
-#: and a closing comparison that was disturbed once.
-_DELIVERY_S, _TASK_S, _OF_PREPARATION = 26.0, 0.2, 0.4
+#: networks with 17 to 103 tasks on an Intel Xeon and an EPYC Zen 3 with 2 cores, with the command's
+#: own start and end and a closing comparison that was disturbed once.
+_DELIVERY_S, _TASK_S, _OF_PREPARATION = 32.0, 0.2, 0.5
 
 
 @dataclass(frozen=True, slots=True)
