@@ -20,6 +20,8 @@ from typing import Any
 
 #: Most of the fastest engine's time that is asked.
 ASKED = 1.10
+#: Most of a budget that a command may take beyond it.
+_BEYOND = 0.15
 OURS = "tunefleet"
 _NAMES = {
     OURS: "tunefleet", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO",
@@ -127,6 +129,12 @@ _WHY_LONGER = (
     "the kernels alone take as long: in a network activations are colder; above 1.3 other "
     "programs disturbed it"
 )
+_WHY_NO_LESS = (
+    "OpenVINO's products reach 0.85 to 1.05 of the measured peak (`register_tiles.py`): networks "
+    "that consist of them gain 0 to 15 %"
+)
+#: From when on a search leaves a part of its budget to the rest of its run.
+_LEAVES_TIME = "2026-11-30"
 
 
 def _checks(setting: tuple[str, str, float, int, int], rows: list[EngineRow]) -> list[Any]:
@@ -137,7 +145,7 @@ def _checks(setting: tuple[str, str, float, int, int], rows: list[EngineRow]) ->
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     above = [f"{row.network} {row.ratio:.2f}" for row in rows if row.ratio > 1]
     slower = sum(ratio > ASKED for ratio in ratios)
-    over = sorted(row.command_s / 60 / row.minutes - 1 for row in rows if row.command_s)
+    timed = [row for row in rows if row.command_s]
     within = sorted(row.over_tasks for row in rows if row.over_tasks is not None)
     aimed = 0.80 if minutes >= 15 else 0.85
     return [
@@ -145,16 +153,27 @@ def _checks(setting: tuple[str, str, float, int, int], rows: list[EngineRow]) ->
          "value": f"{min(ratios):.2f} to {max(ratios):.2f}", "bound": "<= 1.10 on all",
          "kind": "condition", "ok": not slower, "short": ", ".join(above)},
         {"name": "geometric mean", "value": f"{mean:.2f}", "bound": f"<= {aimed:.2f}",
-         "kind": "aim", "ok": mean <= aimed},
-        *([{"name": "the command beyond its budget: median, most",
-            "value": f"{over[len(over) // 2]:.0%}, {over[-1]:.0%}", "bound": "<= 15 %",
-            "kind": "condition", "ok": over[-1] <= 0.15}] if over else ()),
+         "kind": "aim", "ok": mean <= aimed, "short": "" if mean <= aimed else _WHY_NO_LESS},
+        *([_beyond(timed)] if timed else ()),
         {"name": "largest difference from PyTorch, of the largest output",
          "value": f"{max(row.difference for row in rows):.1g}"},
         *([{"name": "the module's latency over the sum of its tasks': median, most",
             "value": f"{within[len(within) // 2]:.2f}, {within[-1]:.2f}", "short": _WHY_LONGER}]
           if within else ()),
     ]  # fmt: skip
+
+
+def _beyond(rows: list[EngineRow]) -> dict[str, Any]:
+    """The time of commands beyond their budgets."""
+    shares = {row.network: (row.command_s or 0.0) / 60 / row.minutes - 1 for row in rows}
+    ordered = sorted(shares.values())
+    late = [f"{name} {share:.0%}" for name, share in shares.items() if share > _BEYOND]
+    before = any(row.date < _LEAVES_TIME for row in rows)
+    why = f"until {_LEAVES_TIME} a search left nothing of its budget to the rest of a run"
+    return {"name": "the command beyond its budget: median, most",
+            "value": f"{ordered[len(ordered) // 2]:.0%}, {ordered[-1]:.0%}", "bound": "<= 15 %",
+            "kind": "condition", "ok": not late,
+            "short": (why if before else ", ".join(late)) if late else ""}  # fmt: skip
 
 
 def _cells(row: EngineRow) -> list[str]:
