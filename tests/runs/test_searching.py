@@ -73,7 +73,7 @@ def test_it_leaves_time_to_the_steps_after_it(expected_s: float, step_s: float, 
     live = submitted(spec, Forecast(dict.fromkeys(PHASES, step_s)), events)
     begun, plan = now(), live.request.plan
     assert plan.ended(begun + expected_s - 2) == ""
-    over = f"the time of {expected_s / 60:g} minutes is over"
+    over = f"the time of {expected_s / 60:.3g} minutes is over"
     assert plan.ended(begun + expected_s + 2) == over
     # Whoever watches sees that the search ends then.
     [prepared] = [event for event in events if isinstance(event, Prepared)]
