@@ -133,9 +133,6 @@ _WHY_NO_LESS = (
     "products and 1x1 convolutions alone take 0.81 to 0.98 of OpenVINO's time, which is near the "
     "peak (`register_tiles.py`)"
 )
-_PAUSES = "with the pauses of a search, 5 s each, while another program slows the device"
-#: From when on a search leaves a part of its budget to the rest of its run.
-_LEAVES_TIME = "2026-11-30"
 
 
 def _checks(setting: tuple[str, str, float, int, int], rows: list[EngineRow]) -> list[Any]:
@@ -169,12 +166,10 @@ def _beyond(rows: list[EngineRow]) -> dict[str, Any]:
     shares = {row.network: (row.command_s or 0.0) / 60 / row.minutes - 1 for row in rows}
     ordered = sorted(shares.values())
     late = [f"{name} {share:.0%}" for name, share in shares.items() if share > _BEYOND]
-    before = any(row.date < _LEAVES_TIME for row in rows)
-    why = f"until {_LEAVES_TIME} a search left nothing of its budget to the rest of a run"
     return {"name": "the command beyond its budget: median, most",
             "value": f"{ordered[len(ordered) // 2]:.0%}, {ordered[-1]:.0%}", "bound": "<= 15 %",
             "kind": "condition", "ok": not late,
-            "short": (why if before else ", ".join([*late, _PAUSES])) if late else ""}  # fmt: skip
+            "short": ", ".join(late)}  # fmt: skip
 
 
 def _cells(row: EngineRow) -> list[str]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,6 @@ _LEAST = 5
 _SAID = 4.0
 #: Minimum weight of typicality: it decides if neither predictor is better than chance.
 _LITTLE = 1e-3
-_SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 
 @dataclass(frozen=True)
@@ -146,8 +145,8 @@ class _Rows:
         """(programs,): the share of each program's rows whose digest is among `words`, which are
         sorted."""
         # Two searches in what is sorted: `np.isin` would sort all words each time.
-        start, end = (np.searchsorted(words, self.digests, side) for side in _SIDES)
-        return self.shares(end > start)
+        start = np.searchsorted(words, self.digests)
+        return self.shares(np.searchsorted(words, self.digests, "right") > start)
 
     def counts(self, chosen: Codes) -> Codes:
         """(distinct,): the number of occurrences in these programs."""
