@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tunefleet.artifacts.segments import WRONG_FUSIONS
+from tunefleet.artifacts.onnx_session import WRONG_FUSIONS, open_session, session_options
 
 _VERSIONS = {"": 21, "com.microsoft": 1}
 
@@ -103,17 +103,8 @@ def prepared(network: Any, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
 
 def expected(network: Any, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs by ONNX Runtime."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        network.SerializeToString(),
-        options,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=list(WRONG_FUSIONS),
-    )
+    source, options = network.SerializeToString(), session_options(1)
+    session = open_session(source, options, disabled_optimizers=WRONG_FUSIONS)
     return session.run(None, arrays)
 
 

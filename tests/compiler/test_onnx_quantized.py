@@ -60,7 +60,8 @@ def test_matmul(dtype):
     inputs = [_bytes(2, 5, 8, dtype=dtype), _scale(0.02), _zero(7, dtype)]
     inputs += [_bytes(8, 4, dtype="int8"), _scale(0.01), _zero(0, "int8")]
     inputs += [_scale(0.3), _zero(3, dtype)]
-    _exact("QLinearMatMul", inputs, constants=range(1, 8))
+    # ONNX Runtime's sums of version 21 may saturate on a processor without VNNI.
+    _exact("QLinearMatMul", inputs, constants=range(1, 8), opset=10)
 
 
 def test_convolution_into_integers():

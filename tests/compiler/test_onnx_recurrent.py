@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.compiler.onnx_nodes import check, compiled, convert, feed, model, random
+from tests.compiler.onnx_nodes import check, compiled, convert, expected, feed, model, random
 
 pytestmark = pytest.mark.tvm
 
@@ -190,11 +190,8 @@ def _quantised_lstm(inputs):
 
 
 def _by_onnx_runtime(inputs):
-    import onnxruntime
-
     network = _quantised_lstm(inputs)
-    session = onnxruntime.InferenceSession(network.SerializeToString())
-    return session.run(None, feed(network, inputs))
+    return expected(network, feed(network, inputs))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ pytest.importorskip("onnxruntime")
 
 from typer.testing import CliRunner  # noqa: E402
 
+from tunefleet.artifacts.onnx_session import open_session, session_options  # noqa: E402
 from tunefleet.cli.app import app  # noqa: E402
 from tunefleet.compiler.frontends.spec import wanted_precision  # noqa: E402
 from tunefleet.compiler.quantize import biases, losses, quantized_file, recipe  # noqa: E402
@@ -239,9 +240,7 @@ def _layers(path: Path, transposed: bool, outlier: float) -> tuple[Path, list[di
 
 
 def _answers(path: Path, samples: list[dict[str, Any]]) -> np.ndarray:
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = open_session(path, session_options())
     return np.stack([session.run(None, sample)[0] for sample in samples])
 
 

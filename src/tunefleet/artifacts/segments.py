@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tunefleet.artifacts.onnx_session import WRONG_FUSIONS, open_session, session_options
 from tunefleet.artifacts.runtime import load_runtime, threads_here
 from tunefleet.artifacts.tensors import Array, array_of, on_cpu, tensor_of
 from tunefleet.core.ids import digest
@@ -99,11 +100,6 @@ class _Segment:
         return results[0] if len(results) == 1 else results
 
 
-#: What ONNX Runtime (1.31) does to a network that changes its outputs: it puts a pad of zeros into
-#: the maximum pooling behind it, whose pads are less than any number.
-WRONG_FUSIONS = ("Pad_Fusion",)
-
-
 def _forked() -> None:
     """What threads of the process before held nobody gives back, and what ran a segment there has
     threads that are not here: it is opened again. To close it would wait for them."""
@@ -123,20 +119,10 @@ _left: list[RunSegment | None] = []
 
 def _open_onnx(path: Path, threads: int) -> RunSegment:
     require("a part of this network", ("onnxruntime",), "pip install tunefleet[onnx]")
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
+    options = session_options(threads)
     # Threads that spin after their part is done would disturb the kernels that come next.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(
-        str(path),
-        options,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=list(WRONG_FUSIONS),
-    )
+    session = open_session(path, options, disabled_optimizers=WRONG_FUSIONS)
     names = [value.name for value in session.get_inputs()]
 
     def run(arrays: Sequence[Array]) -> Sequence[Array]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tunefleet.artifacts.segments import WRONG_FUSIONS
+from tunefleet.artifacts.onnx_session import WRONG_FUSIONS, open_session, session_options
 from tunefleet.compiler.frontends.blame import cure_of_run, cure_of_runtime, said_by_runtime
 from tunefleet.compiler.frontends.examples import seeded_inputs
 from tunefleet.compiler.frontends.imported import ImportedNetwork, ImportRequest, check_operators
@@ -66,7 +66,7 @@ class OnnxReference:
     that it is of versions that ONNX Runtime does not read. `constants` are fed beside the `inputs`.
     `unoptimised`: operator by operator, as they are in the file, and without rounding that they
     merely allow. `nudged`: with weights that are moved by their last bit. `pooled`: it has pads and
-    pools, which ONNX Runtime fuses wrongly.
+    pools, which ONNX Runtime fuses wrongly. `quantised`: it computes with 8-bit integers.
     """
 
     framework = "ONNX Runtime"
@@ -82,16 +82,18 @@ class OnnxReference:
         unoptimised: bool = False,
         nudged: bool = False,
         pooled: bool = False,
+        quantised: bool = False,
     ) -> None:
         self._path = path
         self._pooled = pooled
+        self._quantised = quantised
         self._nudged = nudged
         self._unoptimised = unoptimised
         self._zeros = zeros
         self._restamped = restamped
         self._constants = dict(constants)
         self._inputs = tuple(inputs)
-        self._sessions: dict[int, Any] = {}
+        self._sessions: dict[tuple[int, bool], Any] = {}
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -107,6 +109,7 @@ class OnnxReference:
             "unoptimised": self._unoptimised,
             "nudged": self._nudged,
             "pooled": self._pooled,
+            "quantised": self._quantised,
         }
 
     @classmethod
@@ -120,6 +123,7 @@ class OnnxReference:
             Path(value["path"]), inputs, constants, zeros=value["zeros"],
             restamped=value["restamped"], unoptimised=value.get("unoptimised", False),
             nudged=value.get("nudged", False), pooled=value.get("pooled", False),
+            quantised=value.get("quantised", False),
         )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
@@ -165,31 +169,31 @@ class OnnxReference:
         return [as_array(output) for output in outputs]
 
     def bound(self, inputs: Sequence[np.ndarray], threads: int) -> Callable[[], object]:
-        session = self.open(threads)
+        # As a user runs it: sums that saturate are faster.
+        session = self.open(threads, exact=False)
         feed = self._feed(inputs)
         return lambda: session.run(None, feed)
 
     def _feed(self, inputs: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         return self._constants | dict(zip((s.name for s in self._inputs), inputs, strict=True))
 
-    def open(self, threads: int = 1) -> Any:
-        """A session of that many threads; raises InputError where ONNX Runtime has none."""
+    def open(self, threads: int = 1, *, exact: bool = True) -> Any:
+        """A session of that many threads; raises InputError where ONNX Runtime has none. `exact`:
+        sums of 8-bit integers do not saturate."""
         import onnxruntime
 
-        if threads in self._sessions:
-            return self._sessions[threads]
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 4
+        key = (threads, exact and self._quantised)
+        if key in self._sessions:
+            return self._sessions[key]
+        options = session_options(threads)
         if self._unoptimised:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
-            session = onnxruntime.InferenceSession(
+            session = open_session(
                 self._source(options),
                 options,
-                providers=["CPUExecutionProvider"],
-                disabled_optimizers=list(WRONG_FUSIONS) if self._pooled else None,
+                exact=key[1],
+                disabled_optimizers=WRONG_FUSIONS if self._pooled else (),
             )
         except Exception as exc:
             raise_mistake(exc)
@@ -198,15 +202,15 @@ class OnnxReference:
                 f"{said_by_runtime(exc, self._path)}",
                 cure=cure_of_runtime(exc),
             ) from exc
-        self._sessions[threads] = session
+        self._sessions[key] = session
         return session
 
-    def _source(self, options: Any) -> str | bytes:
+    def _source(self, options: Any) -> Path | bytes:
         """What a session opens: the file, unless ONNX Runtime would take an extent of zero, which
         an exporter writes where it knows none, by its word, or would not read the version, or is to
         compute something else."""
         if not (self._zeros or self._restamped or self._unoptimised or self._nudged):
-            return str(self._path)
+            return self._path
         import onnx
 
         from tunefleet.compiler.frontends.onnx_file import free_zeros
@@ -264,9 +268,12 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
     zeros = free_zeros(file.model.graph, fixed.specs)
     restamped = file.restamped is not None
     pooled = {"Pad", "MaxPool"} <= set(operators)
+    # QLinearConv, MatMulInteger, DynamicQuantizeLSTM ...
+    quantised = any("Q" in operator or "Integer" in operator for operator in operators)
     reference = OnnxReference(
-        path, fixed.specs, constants, zeros=zeros, restamped=restamped, pooled=pooled
-    )
+        path, fixed.specs, constants, zeros=zeros, restamped=restamped, pooled=pooled,
+        quantised=quantised,
+    )  # fmt: skip
     prepared = prepare(model, what)
     if not prepared.runs:
         _check_valid(path, what)
@@ -298,15 +305,15 @@ def _load(path: Path, request: ImportRequest, what: str) -> ImportedNetwork:
         outputs,
         constants=request.shapes.constants,
     )
-    quantised = precision_of({p.key: p.value for p in file.model.metadata_props})
+    precision = precision_of({p.key: p.value for p in file.model.metadata_props})
     notes = (
         *notes,
-        *([str(quantised)] if quantised else []),
+        *([str(precision)] if precision else []),
         *fixed.notes,
         *([file.restamped] if file.restamped else []),
     )
-    warnings = quantised.warnings if quantised else ()
-    lost = quantised.lost if quantised else 0.0
+    warnings = precision.warnings if precision else ()
+    lost = precision.lost if precision else 0.0
     return ImportedNetwork(
         info, tidy(built.mod), reference, inputs, built.segments, notes, warnings, True, lost
     )

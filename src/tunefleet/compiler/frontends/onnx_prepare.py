@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 from onnx import version_converter
 
-from tunefleet.artifacts.segments import WRONG_FUSIONS
+from tunefleet.artifacts.onnx_session import WRONG_FUSIONS
 from tunefleet.compiler.frontends.onnx_branches import choose_branches
 from tunefleet.compiler.frontends.onnx_file import domain_of, graphs_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_infer import attempt, with_types

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tunefleet.artifacts.onnx_session import open_session, session_options
 from tunefleet.compiler.frontends.onnx_file import graphs_of, used
 from tunefleet.compiler.frontends.onnx_infer import attempt
 
@@ -125,13 +126,6 @@ def _counting(
 
 
 def _run(model: onnx.ModelProto) -> int:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = open_session(model.SerializeToString(), session_options(1))
     (numbers,) = session.run(None, {})
     return len(np.atleast_1d(numbers))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from tunefleet.artifacts.onnx_session import open_session, session_options
 from tunefleet.compiler.frontends.blame import gist
 from tunefleet.compiler.frontends.examples import seeded_inputs
 from tunefleet.compiler.frontends.onnx_file import (
@@ -184,8 +185,6 @@ def _trial(
     types: Mapping[str, ValueType],
 ) -> _Trial:
     """Runs one node in ONNX Runtime, on its own constants and on numbers that are made up."""
-    import onnxruntime
-
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     alone = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     alone.graph.name = "trial"
@@ -208,12 +207,7 @@ def _trial(
             kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(str(known.dtype)))
             values.append(onnx.helper.make_tensor_value_info(name, kind, known.shape))
     inputs = seeded_inputs(specs)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        alone.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = open_session(alone.SerializeToString(), session_options(1))
     feed = {spec.name: array for spec, array in zip(specs, inputs, strict=True)}
     return _Trial(indices, alone, inputs, tuple(session.run(None, feed)))
 

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from tunefleet.artifacts.onnx_session import open_session, session_options
 from tunefleet.compiler.quantize.calibration import SampleInputs
 from tunefleet.core.precision import OutputLoss
 from tunefleet.system.progress import working_on
@@ -45,11 +46,7 @@ def watched(
 
 
 def _runs(path: Path, samples: Sequence[SampleInputs]) -> Iterator[dict[str, Any]]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = open_session(path, session_options())
     names = [output.name for output in session.get_outputs()]
 
     def outputs(sample: SampleInputs) -> dict[str, Any]:
