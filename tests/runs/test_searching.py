@@ -48,14 +48,15 @@ def submitted(spec: JobSpec, forecast: Forecast, events: list[Event]) -> Any:
     ],
 )
 def test_it_ends_early_enough_for_its_delivery(expected_s: float, forecast: Forecast) -> None:
+    begun = now()
     spec = replace(v.make_spec(), terms=JobTerms(deadline=time.time() + 100.0))
     live = submitted(spec, forecast, [])
     plan: Any = live.request.plan
-    assert (plan.ended(now() + expected_s - 2), plan.ended(now() + expected_s + 2)) == (
+    assert (plan.ended(begun + expected_s - 2), plan.ended(begun + expected_s + 2)) == (
         "",
         "its deadline is reached",
     )
-    assert live.request.deadline == pytest.approx(now() + 100.0, abs=1.0)
+    assert live.request.deadline == pytest.approx(begun + 100.0, abs=1.0)
     assert live.request.following == (*WINNERS, *DELIVERY)
 
 
@@ -70,11 +71,12 @@ def test_it_ends_early_enough_for_its_delivery(expected_s: float, forecast: Fore
 def test_it_leaves_time_to_the_steps_after_it(expected_s: float, step_s: float, notes: int) -> None:
     events: list[Event] = []
     spec = replace(v.make_spec(), budget=Budget(seconds=240.0))
+    earliest = now()
     live = submitted(spec, Forecast(dict.fromkeys(PHASES, step_s)), events)
-    begun, plan = now(), live.request.plan
-    assert plan.ended(begun + expected_s - 2) == ""
+    latest, plan = now(), live.request.plan
+    assert plan.ended(earliest + expected_s - 2) == ""
     over = f"the time of {expected_s / 60:.3g} minutes is over"
-    assert plan.ended(begun + expected_s + 2) == over
+    assert plan.ended(latest + expected_s + 2) == over
     # Whoever watches sees that the search ends then.
     [prepared] = [event for event in events if isinstance(event, Prepared)]
     assert prepared.budget == Budget(seconds=expected_s)

@@ -221,6 +221,7 @@ def test_a_stopped_worker_is_seen_and_ends_with_a_restart(pool: WorkerPool) -> N
 
 
 def test_calls_of_a_scope_end_when_it_is_cancelled(pool: WorkerPool) -> None:
+    pool.map(double, [(1,)] * 4, timeout_s=60)  # all workers are there
     scope = CallScope()
     threading.Timer(0.3, scope.cancel).start()
     started = time.monotonic()
