@@ -61,12 +61,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    if session.config.option.without_compiler:
-        # A command that ends with an error collects garbage; not among all that is here to stay.
-        gc.freeze()
-
-
 #: Branch coverage by room, once all tests have run with `--cov`.
 _ROOMS = pytest.StashKey[list[coverage_floor.Room]]()
 
@@ -107,6 +101,14 @@ def _workers_with_torch(request: pytest.FixtureRequest) -> None:
     from tunefleet.workers import _spawn
 
     _spawn.PRELOADED.append(_spawn.TORCH)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imported_is_kept() -> None:
+    """A command that ends with an error collects garbage, as does a refused conversion: not among
+    all the libraries that are imported by now."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
