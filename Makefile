@@ -34,8 +34,10 @@ SERVICE_HOME ?= $(HOME)/.tunefleet
 serve: env
 	$(BIN)/tunefleet serve --http $(HTTP) --home $(SERVICE_HOME)
 
-# Two files of tests at a time: each waits for processes half of its time.
+# Two files of tests at a time: each waits for processes half of its time. Images of Python often
+# keep it from writing bytecode; hundreds of processes would each compile the package again.
 WHICH_TESTS := -m "not long"
+test: export PYTHONDONTWRITEBYTECODE =
 test: env
 	$(BIN)/python -m pytest $(WHICH_TESTS) --numprocesses 2 --dist loadfile --no-loadscope-reorder
 

@@ -60,7 +60,7 @@ def with_bug(folder: Path, file: str, name: str, statement: str, line: int | Non
 
     `line` tells functions of one name apart: where the function begins, with its decorators."""
     package = folder / "tunefleet"
-    shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SOURCE, package)  # what Python made of it holds for the copy
     path = package / file
     tree = ast.parse(path.read_text())
     found = [

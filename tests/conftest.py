@@ -105,8 +105,8 @@ def _workers_with_torch(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _imported_is_kept() -> None:
-    """A command that ends with an error collects garbage, as does a refused conversion: not among
-    all the libraries that are imported by now."""
+    """Garbage is looked for seldom, and not among all the libraries that are imported by now."""
+    gc.set_threshold(50_000, 20, 20)
     gc.collect()
     gc.freeze()
 
