@@ -159,8 +159,8 @@ def in_turn(candidates: Sequence[Built], device: Any = None) -> list[list[Any]]:
     ]
 
 
-#: Random numbers by type, as many as the largest tensor so far had: shapes of packed weights are as
-#: many as there are programs.
+#: Numbers by type, as many as the largest tensor so far had, random for `RANDOM_BYTES`: shapes of
+#: packed weights are as many as there are programs.
 _numbers: dict[str, Any] = {}
 
 
@@ -168,5 +168,6 @@ def random_tensor(shape: tuple[int, ...], dtype: str, device: Any = None) -> Any
     """A tensor of its own, with numbers that are the same for every tensor of a type."""
     size = math.prod(shape)
     if dtype not in _numbers or _numbers[dtype].size < size:
-        _numbers[dtype] = random_array((size,), dtype, 0)
+        drawn = random_array((RANDOM_BYTES // nbytes((1,), dtype),), dtype, 0)
+        _numbers[dtype] = np.resize(drawn, size)
     return tvm.runtime.tensor(_numbers[dtype][:size].reshape(shape), device)
