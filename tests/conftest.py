@@ -53,7 +53,14 @@ def pytest_make_collect_report(
     return report
 
 
+#: Marks of what takes long.
+_LONG = {"tvm", "frameworks", "slow"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # What `make quick` runs comes last: at the end, no worker has a long file and the others none.
+    long = {item.path for item in items if _LONG & set(item.keywords)}
+    items.sort(key=lambda item: item.path not in long)
     if importlib.util.find_spec("tvm") is None:
         skip = pytest.mark.skip(reason="apache-tvm is not installed")
         for item in items:

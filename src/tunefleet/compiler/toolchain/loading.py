@@ -8,6 +8,8 @@ import os
 import sys
 import types
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from threading import RLock
@@ -49,6 +51,21 @@ def _stub_tensor_intrinsics() -> None:
     sys.modules[_INTRINSICS] = stub
 
 
+@contextmanager
+def _names_listed_once() -> Iterator[None]:
+    """Lists TVM's functions once while it is imported: each of its 52 packages lists all 2,400
+    again, an eighth of the import. What a package takes of them is in its libraries, which are
+    loaded before the first."""
+    from tvm_ffi import registry
+
+    listed = registry.list_global_func_names
+    registry.list_global_func_names = lru_cache(maxsize=1)(listed)
+    try:
+        yield
+    finally:
+        registry.list_global_func_names = listed
+
+
 def load_tvm() -> Any:
     """The tvm module, imported once per process, also where several threads ask at once.
 
@@ -66,7 +83,9 @@ def _loaded() -> Any:
     _stub_tensor_intrinsics()
     with warnings.catch_warnings(), without_torch():
         warnings.simplefilter("ignore")
-        require("tunefleet", ("tvm.relax", "tvm.s_tir.meta_schedule"), INSTALL_TVM)
+        require("tunefleet", ("tvm_ffi",), INSTALL_TVM)
+        with _names_listed_once():
+            require("tunefleet", ("tvm.relax", "tvm.s_tir.meta_schedule"), INSTALL_TVM)
         import tvm
     use_vector_functions()
     use_infinities()
