@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tunefleet.core.settings import TuneSettings
+
 
 def main(home: Path, precision: str) -> dict[str, Any]:
     ways = {"float32": whole_way, "segments": with_segments}
@@ -19,11 +21,11 @@ def main(home: Path, precision: str) -> dict[str, Any]:
 
 def whole_way(home: Path) -> dict[str, Any]:
     import tunefleet
-    from tests.fleet.jobs import SETTINGS
     from tunefleet.compiler.frontends.examples import seeded_inputs
 
     learned = trained_on_a_log(home)
-    settings = replace(SETTINGS, search=replace(SETTINGS.search, pretrained="gpus"))
+    settings = patient_settings()
+    settings = replace(settings, search=replace(settings.search, pretrained="gpus"))
     context = tunefleet.BenchmarkContext("cuda", home=home)
     with tunefleet.Session(context) as session:
         session.from_network("zoo:tiny_cnn").autotune(trials=12, settings=settings)
@@ -56,6 +58,18 @@ def whole_way(home: Path) -> dict[str, Any]:
             for baseline in tunefleet.evaluate_artifact(result.run, home=home).baselines
         ],
     }
+
+
+def patient_settings() -> TuneSettings:
+    """Of small jobs, with time for a GPU that is emulated: a slow processor that is busy with
+    other tests takes longer than a GPU may."""
+    from tests.fleet.jobs import SETTINGS
+
+    return replace(
+        SETTINGS,
+        build=replace(SETTINGS.build, timeout_s=120),
+        measure=replace(SETTINGS.measure, timeout_s=120),
+    )
 
 
 def trained_on_a_log(home: Path) -> Any:
@@ -104,13 +118,12 @@ def scored_tasks(home: Path) -> list[int]:
 
 def until_saved(home: Path, precision: str) -> dict[str, Any]:
     import tunefleet
-    from tests.fleet.jobs import SETTINGS
     from tunefleet.store import open_store
 
     context = tunefleet.BenchmarkContext("cuda", home=home)
     with tunefleet.Session(context) as session:
         network = session.from_network("zoo:tiny_cnn", precision=precision)
-        result = network.autotune(trials=4, settings=SETTINGS).build().save().result()
+        result = network.autotune(trials=4, settings=patient_settings()).build().save().result()
     store = open_store(home)
     tasks = [weighted.task for weighted in store.work.tasks(store.jobs.page()[0].job_id)]
     store.close()
