@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import onnx
 
+from tunefleet.artifacts.onnx_session import open_session, session_options
 from tunefleet.errors import raise_mistake
 
 T = TypeVar("T")
@@ -101,15 +102,10 @@ def _ask_runtime(model: onnx.ModelProto, names: list[str]) -> dict[str, onnx.Val
     asking.CopyFrom(model)
     asking.graph.ClearField("output")
     asking.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    options = onnxruntime.SessionOptions()
+    options = session_options(1)
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
     options.add_session_config_entry("session.disable_prepacking", "1")
-    session = onnxruntime.InferenceSession(
-        asking.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = open_session(asking.SerializeToString(), options, exact=False)
     # An empty shape may be that of a scalar, or one that is not known at all.
     return {
         value.name: onnx.helper.make_tensor_value_info(

@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 from onnx import version_converter
 
-from tunefleet.artifacts.onnx_session import WRONG_FUSIONS
+from tunefleet.artifacts.onnx_session import WRONG_FUSIONS, open_session, session_options
 from tunefleet.compiler.frontends.onnx_branches import choose_branches
 from tunefleet.compiler.frontends.onnx_file import domain_of, graphs_of, opsets_of, used
 from tunefleet.compiler.frontends.onnx_infer import attempt, with_types
@@ -102,21 +102,14 @@ def _written(model: onnx.ModelProto) -> onnx.ModelProto | None:
 
     with scratch_folder("onnx") as folder:
         path = Path(folder) / "optimised.onnx"
-        options = onnxruntime.SessionOptions()
+        options = session_options(1)
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = str(path)
-        options.intra_op_num_threads = 1
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 4
         options.add_session_config_entry("session.disable_prepacking", "1")
 
         def optimise() -> onnx.ModelProto:
-            onnxruntime.InferenceSession(
-                model.SerializeToString(),
-                options,
-                providers=["CPUExecutionProvider"],
-                disabled_optimizers=list(_DISABLED),
-            )
+            source = model.SerializeToString()
+            open_session(source, options, exact=False, disabled_optimizers=_DISABLED)
             return onnx.load(path)
 
         return attempt(optimise)

@@ -16,6 +16,7 @@ from functools import lru_cache
 import onnx
 from onnx import helper, inliner
 
+from tunefleet.artifacts.onnx_session import open_session, session_options
 from tunefleet.compiler.frontends.onnx_infer import attempt
 from tunefleet.errors import raise_mistake
 
@@ -54,15 +55,8 @@ def runtime_limits() -> VersionLimits:
 
 
 def _refusal(model: onnx.ModelProto) -> str:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
     try:
-        onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        open_session(model.SerializeToString(), session_options(1), exact=False)
     except Exception as exc:  # its own kinds have no common base
         raise_mistake(exc)
         return str(exc)
