@@ -111,7 +111,7 @@ def result(rows: Sequence[EngineRow]) -> dict[str, Any]:
     caption = (
         "**Networks and other engines**, float32, measured in turn: milliseconds; the ratio is "
         "the median of rounds. Setting: minutes of search, threads, batch, vectors, processor. "
-        "AVX2: a processor without AVX-512; AVX2 alone: one with AVX-512, which CPUID hides from "
+        "AVX2: a processor without AVX-512; AVX2 alone: one with AVX-512, which is hidden from "
         "all engines (`--avx2`). "
         '`pip install -e ".[test,engines]"` first; a command resumes where it stopped.'
     )
