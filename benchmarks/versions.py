@@ -1,10 +1,12 @@
 """This version beside another: the same command in turn, with this environment.
 
     .venv/bin/python benchmarks/versions.py --source OLD/src [--rounds 5] --json out.json
+    .venv/bin/python benchmarks/versions.py --source OLD/src --minutes 4 --threads 2 --rounds 1
 
 Each round gives `tunefleet tune NETWORK` to the one and to the other, in a home of its own, which
 comes first in turn. Compared are the trials per second of the search, the seconds of each kind of
-stage for each trial, the seconds of the whole command, and the latency of what is delivered.
+stage for each trial, the seconds of the whole command, and the latencies of what both deliver,
+measured in turn by this version.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import common
-from tunefleet.core.statistics import interval
+from tunefleet.core.statistics import interval, median
 
 _OWN = Path(__file__).resolve().parents[1] / "src"
 _STAGES = ("select", "build", "profile", "update")
@@ -30,13 +32,23 @@ def main(options: argparse.Namespace) -> int:
     if options.source is None:
         raise common.Skip("--source names the source of the other version")
     started = time.time()
-    rounds, trials = (1, 16) if options.quick else (options.rounds, options.trials)
+    rounds = 1 if options.quick else options.rounds
+    budget = ["--trials", str(16 if options.quick else options.trials)]
+    if options.minutes is not None and not options.quick:
+        budget = ["--minutes", f"{options.minutes:g}"]
     sides = {"before": options.source.resolve(), "now": _OWN}
     measured: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    artifacts: dict[str, Path] = {}
     for number in range(rounds):
         order = list(sides) if number % 2 == 0 else list(reversed(sides))
-        for side in order:
-            measured[side].append(_tuned(sides[side], options.network, trials))
+        with tempfile.TemporaryDirectory() as homes:
+            for side in order:
+                command = ["tune", options.network, *budget, "--threads", str(options.threads),
+                           "--quiet", "--json", "-", "--home", f"{homes}/{side}"]  # fmt: skip
+                figures, artifacts[side] = _tuned(sides[side], command)
+                measured[side].append(figures)
+            for side, latency_ms in _latencies(artifacts, options.threads).items():
+                measured[side][-1]["delivered, ms"] = latency_ms
     rows, checks = [], []
     for name in measured["now"][0]:
         pairs = zip(measured["now"], measured["before"], strict=True)
@@ -50,30 +62,50 @@ def main(options: argparse.Namespace) -> int:
         check = common.at_least if name == "trials/s" else common.at_most
         checks.append(check(f"{name}, now / before", worse, 1.0, "aim"))
     common.table(rows, list(rows[0]))
-    figures = {"network": options.network, "trials": trials, "rows": rows, "each": measured}
-    return common.finish("versions", started, figures, checks, options.json)
+    found = {"network": options.network, "budget": budget, "rows": rows, "each": measured}
+    return common.finish("versions", started, found, checks, options.json)
 
 
-def _tuned(source: Path, network: str, trials: int) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as home:
-        command = [sys.executable, "-m", "tunefleet", "tune", network, "--trials", str(trials),
-                   "--threads", "1", "--quiet", "--json", "-", "--home", home]  # fmt: skip
-        started = time.perf_counter()
-        environment = os.environ | {"PYTHONPATH": str(source)}
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True)
-        seconds = time.perf_counter() - started
+def _tuned(source: Path, arguments: list[str]) -> tuple[dict[str, float], Path]:
+    started = time.perf_counter()
+    environment = os.environ | {"PYTHONPATH": str(source)}
+    command = [sys.executable, "-m", "tunefleet", *arguments]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    seconds = time.perf_counter() - started
     if ended.returncode:
         raise RuntimeError(f"{source}: {ended.stderr.strip()[-500:]}")
     told = json.loads(ended.stdout)
     result = told[0] if isinstance(told, list) else told
     wall = result["wall"]
     search_s = sum(wall[stage] for stage in _STAGES) + wall["other"]
-    return {
+    figures = {
         "trials/s": result["trials"] / search_s,
         **{f"{stage}, ms a trial": 1e3 * wall[stage] / result["trials"] for stage in _STAGES},
         "whole command, s": seconds,
-        "delivered, ms": result["tuned_ms"]["median"],
     }
+    return figures, Path(result["artifact"])
+
+
+def _latencies(artifacts: dict[str, Path], threads: int) -> dict[str, float]:
+    """Milliseconds of each side's artifact, measured in turn."""
+    import numpy as np
+
+    from tunefleet.artifacts.artifact import read_artifact
+    from tunefleet.artifacts.network import LoadedNetwork
+    from tunefleet.artifacts.runtime import set_threads
+    from tunefleet.compiler.code.executable import time_interleaved, timer_of
+    from tunefleet.core.step import Rounds
+
+    set_threads(threads)
+    drawn = np.random.default_rng(0)
+    inputs = [
+        drawn.normal(size=tensor.shape).astype(tensor.dtype)
+        for tensor in read_artifact(artifacts["now"]).network.inputs
+    ]
+    networks = [LoadedNetwork(str(artifact / "module.so")) for artifact in artifacts.values()]
+    timers = [timer_of(network.bound(inputs)) for network in networks]
+    times = time_interleaved(timers, Rounds(32))
+    return {side: 1e3 * median(seconds) for side, seconds in zip(artifacts, times, strict=True)}
 
 
 if __name__ == "__main__":
@@ -82,4 +114,6 @@ if __name__ == "__main__":
     asked.add_argument("--network", default="zoo:squeezenet")
     asked.add_argument("--rounds", type=int, default=5)
     asked.add_argument("--trials", type=int, default=64)
+    asked.add_argument("--minutes", type=float, help="of each command, instead of trials")
+    asked.add_argument("--threads", type=int, default=1)
     common.run(main, asked)
