@@ -54,9 +54,14 @@ class EngineRow:
     over_tasks: float | None = None
 
     @property
-    def setting(self) -> tuple[str, str, float, int, int]:
-        """What rows of one table share."""
-        return self.processor, self.isa, self.minutes, self.threads, self.batch
+    def key(self) -> tuple[str, str, str, float, int, int]:
+        """What a newer row has, too."""
+        return self.network, self.processor, self.isa, self.minutes, self.threads, self.batch
+
+    @property
+    def setting(self) -> tuple[int, int, float, str]:
+        """What is judged together, of all processors: batch, threads, minutes, vectors."""
+        return self.batch, self.threads, self.minutes, self.isa.removesuffix(" alone")
 
 
 def read(path: Path) -> list[EngineRow]:
@@ -66,9 +71,9 @@ def read(path: Path) -> list[EngineRow]:
 
 
 def merge(path: Path, rows: Sequence[EngineRow]) -> None:
-    """New rows take the place of those of the same network and setting."""
-    new = {(row.network, row.setting) for row in rows}
-    kept = [row for row in read(path) if (row.network, row.setting) not in new]
+    """New rows take the place of those of the same network, processor and setting."""
+    new = {row.key for row in rows}
+    kept = [row for row in read(path) if row.key not in new]
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(asdict(row)) for row in [*kept, *rows])
     path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
@@ -103,7 +108,7 @@ _ROWS = "docs/results/rows/engines.json"
 
 def result(rows: Sequence[EngineRow]) -> dict[str, Any]:
     """The file of docs/results: a check for each setting, and a table of all rows."""
-    ordered = sorted(rows, key=lambda row: row.setting[::-1])
+    ordered = sorted(rows, key=lambda row: (*row.setting, row.isa, row.processor))
     checks = []
     for setting, of_setting in groupby(ordered, lambda row: row.setting):
         checks += _checks(setting, list(of_setting))
@@ -135,10 +140,11 @@ _WHY_NO_LESS = (
 )
 
 
-def _checks(setting: tuple[str, str, float, int, int], rows: list[EngineRow]) -> list[Any]:
-    processor, isa, minutes, threads, batch = setting
+def _checks(setting: tuple[int, int, float, str], rows: list[EngineRow]) -> list[Any]:
+    batch, threads, minutes, vectors = setting
     several = "s" if threads > 1 else ""
-    of = f"{minutes:g} minutes, {threads} thread{several}, batch {batch}, {isa}, {processor}"
+    of = f"{minutes:g} minutes, {threads} thread{several}, batch {batch}, {vectors}"
+    networks = len({row.network for row in rows})
     ratios = [row.ratio for row in rows]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     above = [f"{row.network} {row.ratio:.2f}" for row in rows if row.ratio > 1]
@@ -147,7 +153,7 @@ def _checks(setting: tuple[str, str, float, int, int], rows: list[EngineRow]) ->
     within = sorted(row.over_tasks for row in rows if row.over_tasks is not None)
     aimed = 0.80 if minutes >= 15 else 0.85
     return [
-        {"name": f"{of}, networks: {len(rows)}; time over that of the fastest engine",
+        {"name": f"{of}, networks: {networks}; time over that of the fastest engine",
          "value": f"{min(ratios):.2f} to {max(ratios):.2f}", "bound": "<= 1.10 on all",
          "kind": "condition", "ok": not slower, "short": ", ".join(above)},
         {"name": "geometric mean", "value": f"{mean:.2f}", "bound": f"<= {aimed:.2f}",
@@ -163,9 +169,13 @@ def _checks(setting: tuple[str, str, float, int, int], rows: list[EngineRow]) ->
 
 def _beyond(rows: list[EngineRow]) -> dict[str, Any]:
     """The time of commands beyond their budgets."""
-    shares = {row.network: (row.command_s or 0.0) / 60 / row.minutes - 1 for row in rows}
-    ordered = sorted(shares.values())
-    late = [f"{name} {share:.0%}" for name, share in shares.items() if share > _BEYOND]
+    shares = [(row.command_s or 0.0) / 60 / row.minutes - 1 for row in rows]
+    ordered = sorted(shares)
+    late = [
+        f"{row.network} {share:.0%}"
+        for row, share in zip(rows, shares, strict=True)
+        if share > _BEYOND
+    ]
     return {"name": "the command beyond its budget: median, most",
             "value": f"{ordered[len(ordered) // 2]:.0%}, {ordered[-1]:.0%}", "bound": "<= 15 %",
             "kind": "condition", "ok": not late,
