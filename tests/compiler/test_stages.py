@@ -268,6 +268,16 @@ def test_a_network_takes_the_code_that_was_measured(
     assert worst_difference(network.reference(network.example_inputs), actual) < 1e-4
 
 
+def test_a_program_of_many_operators_has_a_name_longer_than_of_a_file(
+    built: Built, target: Any, tmp_path: Path
+) -> None:
+    from tunefleet.compiler.code.parallel import renamed
+
+    name = "fused" + "_transpose_reshape" * 20
+    (path,) = renamed({name: Path(built.code)}, target, tmp_path)
+    assert f"__tvm_ffi_{name}".encode() in Path(path).read_bytes()
+
+
 def test_packed_numbers_keep_their_type() -> None:
     from tunefleet.compiler.code.packing import with_weights_of
     from tunefleet.compiler.toolchain import load_tvm

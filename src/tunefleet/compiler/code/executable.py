@@ -171,7 +171,7 @@ def save_network(
         options["fcompile"] = lambda library, objects, **_: link(objects, library, target)
     with tempfile.TemporaryDirectory(dir=Path(path).parent) as folder:
         objects = write_objects(network.programs, target, Path(folder))
-        objects += [renamed(c, name, target, Path(folder)) for name, c in network.codes.items()]
+        objects += renamed(network.codes, target, Path(folder))
         network.executable.export_library(str(path), addons=objects, **options)
     if weights_of is None:
         write_weights(weights_path(path), network.weights)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -74,12 +74,14 @@ def write_objects(modules: Sequence[Any], target: Target, folder: Path) -> list[
         return list(pool.map(write, range(len(modules)), modules))
 
 
-def renamed(code: Path, name: str, target: Target, folder: Path) -> str:
-    """A copy in `folder` of the object file of one program, which a network calls by this name."""
-    path = str(folder / f"{name}.o")
-    symbol = f"--redefine-sym={_SYMBOL}main={_SYMBOL}{name}"
-    subprocess.run([objcopy(target), symbol, str(code), path], check=True, capture_output=True)
-    return path
+def renamed(codes: Mapping[str, Path], target: Target, folder: Path) -> list[str]:
+    """Copies in `folder` of object files of one program each, which a network calls by these names.
+    The files are numbered: a name of many fused operators is longer than that of a file may be."""
+    paths = [str(folder / f"ready{number}.o") for number in range(len(codes))]
+    for path, (name, code) in zip(paths, codes.items(), strict=True):
+        symbol = f"--redefine-sym={_SYMBOL}main={_SYMBOL}{name}"
+        subprocess.run([objcopy(target), symbol, str(code), path], check=True, capture_output=True)
+    return paths
 
 
 def _threads() -> int:
