@@ -88,22 +88,18 @@ def _tuned(source: Path, arguments: list[str]) -> tuple[dict[str, float], Path]:
 
 def _latencies(artifacts: dict[str, Path], threads: int) -> dict[str, float]:
     """Milliseconds of each side's artifact, measured in turn."""
-    import numpy as np
-
     from tunefleet.artifacts.artifact import read_artifact
     from tunefleet.artifacts.network import LoadedNetwork
     from tunefleet.artifacts.runtime import set_threads
     from tunefleet.compiler.code.executable import time_interleaved, timer_of
+    from tunefleet.compiler.frontends.examples import seeded_inputs
     from tunefleet.core.step import Rounds
 
     set_threads(threads)
-    drawn = np.random.default_rng(0)
-    inputs = [
-        drawn.normal(size=tensor.shape).astype(tensor.dtype)
-        for tensor in read_artifact(artifacts["now"]).network.inputs
-    ]
-    networks = [LoadedNetwork(str(artifact / "module.so")) for artifact in artifacts.values()]
-    timers = [timer_of(network.bound(inputs)) for network in networks]
+    network = read_artifact(artifacts["now"]).network
+    inputs = seeded_inputs(network.inputs, network.ranges)
+    loaded = [LoadedNetwork(artifact / "module.so") for artifact in artifacts.values()]
+    timers = [timer_of(each.bound(inputs)) for each in loaded]
     times = time_interleaved(timers, Rounds(32))
     return {side: 1e3 * median(seconds) for side, seconds in zip(artifacts, times, strict=True)}
 
