@@ -129,7 +129,7 @@ def result(rows: Sequence[EngineRow]) -> dict[str, Any]:
     )
     return {
         "command": f"benchmarks/engines.py --folder engines --minutes 4 --rows {_ROWS}",
-        "processor": " and ".join(sorted({row.processor for row in rows})),
+        "processor": ", ".join(sorted({row.processor for row in rows})),
         "date": max(row.date for row in rows),
         "checks": checks,
         "table": {"caption": caption, "columns": columns, "rows": [_cells(r) for r in ordered]},
