@@ -29,6 +29,7 @@ _PACKAGES = {
     "engines": ("openvino", "torchvision", "timm", "litert_torch"),
     "engines_precision": ("openvino", "nncf", "torchvision", "transformers"),
     "quantisers": ("openvino", "nncf", "sklearn"),
+    "slow_machine": ("torchvision", "timm"),
 }
 #: Options that a benchmark asks for. It runs in an empty folder.
 _OPTIONS = {"import_corpus": ["--folder", "corpus"]}
