@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -86,6 +87,7 @@ def main(options: argparse.Namespace) -> int:
     checks = []
     for name in ["crnn"] if options.quick else (options.network or _NETWORKS):
         file, _ = engines.network_file(name, (options.folder / name).resolve())
+        shutil.rmtree(file.parent / "home", ignore_errors=True)  # a job that is there would go on
         with slowed(options.speed) as before:
             tuned = engines.tune(file, minutes, options.threads, before=before)
         beyond = tuned["command_s"] / 60 / minutes - 1

@@ -336,6 +336,11 @@ def test_ctrl_c_is_not_for_the_server_of_workers(after_s: float, tmp_path: Path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
+def _plain_environment() -> dict[str, str]:
+    """A thread of this process that starts workers sets PYTHONSAFEPATH for a moment."""
+    return {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
+
+
 @pytest.mark.parametrize("before", [None, "1"])
 def test_what_lies_in_the_folder_is_run_by_no_worker(before: str | None, tmp_path: Path) -> None:
     here, script = tmp_path / "here", tmp_path / "command.py"
@@ -348,8 +353,7 @@ def test_what_lies_in_the_folder_is_run_by_no_worker(before: str | None, tmp_pat
         "    print(pool.call(int), os.environ.get('PYTHONSAFEPATH'))\n"
     )
     # Like a command of a package, and unlike `python -c`: this process does not look there.
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
-    environment |= {"PYTHONSAFEPATH": before} if before else {}
+    environment = _plain_environment() | ({"PYTHONSAFEPATH": before} if before else {})
     done = subprocess.run(
         [sys.executable, script], cwd=here, env=environment, capture_output=True, text=True
     )
@@ -413,7 +417,7 @@ def test_a_command_that_is_killed_leaves_nothing_that_the_next_does_not_remove(
         "print(pool.call(torch_cache), flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    temporary = os.environ | {"TMPDIR": str(short_folder)}
+    temporary = _plain_environment() | {"TMPDIR": str(short_folder)}
     killed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=temporary,
         check=False,
