@@ -26,7 +26,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,53 +33,17 @@ from typing import TYPE_CHECKING, Any
 import avx2_only
 import common
 import engines_rows
+from engines_files import network_file, step
 from engines_rows import OURS
 from turns import in_turn, serve
 
 if TYPE_CHECKING:
     import numpy as np
 
-#: Those that are given to tunefleet as .pt2; the others as .onnx.
-_AS_PT2 = frozenset({"mobilenet_v2", "resnet50", "bert_base", "vit_small", "swin_tiny", "unet"})
 #: Largest difference from PyTorch's outputs, relative to the largest output.
 _TOLERANCE = 1e-3
 #: Other processes' share of the cores above which a round says little.
 DISTURBED = 0.05
-
-
-def make_files(name: str, folder: Path, batch: int) -> dict[str, Any]:
-    """The network in every form, its inputs and what PyTorch makes of them."""
-    import numpy as np
-    import torch
-
-    from corpus import export
-    from engines_networks import build
-
-    example = build(name)
-    if batch > 1:
-        inputs = tuple(torch.cat([x.roll(n, -1) for n in range(batch)]) for x in example.inputs)
-        example = replace(example, inputs=inputs)
-    with torch.no_grad():
-        outputs = example.module(*example.inputs)
-    for kind, tensors in (("inputs", example.inputs), ("expected", outputs)):
-        np.savez(folder / f"{kind}.npz", *(t.numpy() for t in tensors))
-    for form in ("onnx", "pt2"):
-        export(example, form, folder / f"network.{form}")
-    parameters = sum(p.numel() for p in example.module.parameters())
-    return {"parameters": parameters, "litert": _make_tflite(example, folder / "network.tflite")}
-
-
-def _make_tflite(example: Any, path: Path) -> str:
-    """Why there is no TFLite file, or ""."""
-    try:
-        import litert_torch
-    except ImportError as error:
-        return f"litert-torch is not installed: {error}"
-    try:
-        litert_torch.convert(example.module, example.inputs).export(str(path))
-    except Exception as error:  # whatever the converter says of this network
-        return f"litert-torch does not convert it: {' '.join(str(error).split())[:300]}"
-    return ""
 
 
 def arrays_of(path: Path) -> list[np.ndarray]:
@@ -253,34 +216,6 @@ def measure(name: str, folder: Path, threads: int, rounds: int, *, avx2: bool) -
     }
 
 
-def step(path: Path, again: bool, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What `make` gives, kept in a file that the next call reads instead."""
-    if path.exists() and not again:
-        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return kept
-    made = make()
-    draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(made, indent=1), encoding="utf-8")
-    draft.replace(path)
-    return made
-
-
-def _in_process(name: str, folder: Path, batch: int) -> dict[str, Any]:
-    """Exporters leave gigabytes behind in the process that calls them."""
-    command = [sys.executable, __file__, "--files", name, str(folder), str(batch)]
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    found: dict[str, Any] = json.loads(said.splitlines()[-1])
-    return found
-
-
-def network_file(name: str, folder: Path, batch: int = 1) -> tuple[Path, dict[str, Any]]:
-    """The file of a network that is tuned, made in a folder where it is not there, and what
-    `make_files` says."""
-    folder.mkdir(parents=True, exist_ok=True)
-    files = step(folder / "files.json", False, partial(_in_process, name, folder, batch))
-    return folder / ("network.pt2" if name in _AS_PT2 else "network.onnx"), files
-
-
 def rows_of(name: str, measured: dict[str, Any]) -> list[dict[str, Any]]:
     """A row for each engine: latency, and tunefleet's as a multiple of it by round."""
     from tunefleet.core.statistics import interval
@@ -347,10 +282,6 @@ def _widest() -> str:
 
 
 def main(options: argparse.Namespace) -> int:
-    if options.files:
-        name, folder, batch = options.files
-        print("\n" + json.dumps(make_files(name, Path(folder), int(batch))))
-        return 0
     if options.engine:
         engine, name, folder, threads = options.engine
         engine_process(engine, name, Path(folder), int(threads))
@@ -408,6 +339,5 @@ if __name__ == "__main__":
     made.add_argument("--batch", type=int, default=1)
     made.add_argument("--rows", type=Path, help="put a row for each network into this file")
     made.add_argument("--avx2", action="store_true", help="no more than AVX2")
-    made.add_argument("--files", nargs=3, help=argparse.SUPPRESS)
     made.add_argument("--engine", nargs=4, help=argparse.SUPPRESS)
     common.run(main, made)

@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import common
-from engines import DISTURBED, arrays_of, step, tune
+from engines import DISTURBED, arrays_of, tune
+from engines_files import step
 from engines_rows import OURS
 from turns import in_turn, serve
 

@@ -26,6 +26,7 @@ from statistics import median
 import common
 import engines
 import engines_rows
+from engines_files import network_file
 
 _GROUPS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
 _PERIOD_S = 0.01
@@ -86,7 +87,7 @@ def main(options: argparse.Namespace) -> int:
     minutes = 0.5 if options.quick else options.minutes
     checks = []
     for name in ["crnn"] if options.quick else (options.network or _NETWORKS):
-        file, _ = engines.network_file(name, (options.folder / name).resolve())
+        file, _ = network_file(name, (options.folder / name).resolve())
         shutil.rmtree(file.parent / "home", ignore_errors=True)  # a job that is there would go on
         with slowed(options.speed) as before:
             tuned = engines.tune(file, minutes, options.threads, before=before)
